@@ -220,12 +220,9 @@ class ReplayLog:
 
     def _check_whole(self) -> None:
         if self.first():
-            raise CheckpointError(
-                f"the first sends of {self.folder} were trimmed",
-                got=f"{self.first()} of them",
-                then="their rows would be missing",
-                hint="go on from a checkpoint that has read them",
-            )
+            what = f"the first sends of {self.folder} were trimmed"
+            hint = "go on from a checkpoint that has read them"
+            raise CheckpointError(what, got=f"{self.first()} of them", then="their rows would be missing", hint=hint)
 
     def first(self) -> int:
         """Return the number of the first send that is kept."""
@@ -426,11 +423,9 @@ class ReplayLog:
         wanted, ending = (_NAME, ".parquet") if self._in_segments() is None else (_SEGMENT, ENDING)
         foreign = sorted(name for name, folder in seen if folder or not wanted.fullmatch(name))
         if foreign:
-            raise CheckpointError(
-                f"{self.folder}/{foreign[0]} was written by no sender",
-                got="a folder" if dict(seen)[foreign[0]] else f"another name than twelve digits and {ending}",
-                hint="keep nothing else in the folder of a memory stream; read other files with read_parquet()",
-            )
+            got = "a folder" if dict(seen)[foreign[0]] else f"another name than twelve digits and {ending}"
+            hint = "keep nothing else in the folder of a memory stream; read other files with read_parquet()"
+            raise CheckpointError(f"{self.folder}/{foreign[0]} was written by no sender", got=got, hint=hint)
         return sorted(int(name[:12]) for name, _ in seen)
 
 

@@ -94,12 +94,9 @@ class SessionBuilder(SessionOptions):
         if self._engine == "in-process":
             return Session(process.ProcessRunner.of(self._profile, self._stores, self._workers or 1))
         if self._workers is not None:
-            raise PlanError(
-                "workers are the threads of a session in process",
-                got=f".workers({self._workers}) for Spark",
-                then="Spark would not follow it",
-                hint='write .master("local[2]"), or .engine("in-process")',
-            )
+            what = "workers are the threads of a session in process"
+            hint = 'write .master("local[2]"), or .engine("in-process")'
+            raise PlanError(what, got=f".workers({self._workers}) for Spark", then="Spark would not follow it", hint=hint)
         given, profile = dict(self._settings), profiles.checked_profile(self._profile)
         spark, owned = local.session(
             self._master, self._app or "krishiv_py", given, lambda: (runtime.SparkRunner, context.SqlContext)
@@ -324,12 +321,9 @@ class Session(FileSources, RangedSources, OtherStreams, Answering):
         a_text(name, "name", 'write memory_stream(schema, name="events")')
         given = a_path(spool, "spool", "pass a folder") if spool is not None else self._runner.folder("spool")
         if "://" in given:
-            raise PlanError(
-                "the spool of a memory stream needs a file system",
-                got=shown(given),
-                then="HDFS and object stores have no locks, and do not keep the order of what is sent",
-                hint="give a folder of this machine, or a mounted one; checkpoint and outputs may be on s3a://, gs:// or hdfs://",
-            )
+            then = "HDFS and object stores have no locks, and do not keep the order of what is sent"
+            hint = "give a folder of this machine, or a mounted one; checkpoint and outputs may be on s3a://, gs:// or hdfs://"
+            raise PlanError("the spool of a memory stream needs a file system", got=shown(given), then=then, hint=hint)
         folder = str(Path(given).absolute())
         private_folder(folder)
         durable = spool is not None and self._runner.profile != "dev-local"
@@ -560,11 +554,8 @@ class Session(FileSources, RangedSources, OtherStreams, Answering):
     ) -> tuple[str, PhysicalPlan]:
         """Return the folder of a checkpoint, and the plan that says how to read it."""
         if not isinstance(stream, RunMethods) and not is_collection(stream):
-            raise PlanError(
-                "not an aggregated stream",
-                got=shown(stream),
-                hint="pass the stream the query was started with, or the list of its outputs",
-            )
+            hint = "pass the stream the query was started with, or the list of its outputs"
+            raise PlanError("not an aggregated stream", got=shown(stream), hint=hint)
         folder = a_path(checkpoint, "checkpoint", "pass the folder of the checkpoint")
         if stage is not None:
             a_text(stage, "stage", "pass the name of a stage, or None for the last one")

@@ -52,11 +52,9 @@ class Page:
         try:
             self._server = server_at(host, port, _handler(title, self._watcher, host))
         except (OSError, OverflowError, TypeError, UnicodeError) as problem:
-            raise PlanError(
-                "the page of the session cannot be served",
-                got=f"{shown(host)}:{shown(port)}: {problem}",
-                hint="pass a port from 1 to 65535 that nobody listens on, or 0 for a free one",
-            ) from problem
+            got = f"{shown(host)}:{shown(port)}: {problem}"
+            hint = "pass a port from 1 to 65535 that nobody listens on, or 0 for a free one"
+            raise PlanError("the page of the session cannot be served", got=got, hint=hint) from problem
         self._server.daemon_threads = True
         self._watcher.start()
         threading.Thread(target=self._server.serve_forever, name="krishiv-ui", daemon=True).start()

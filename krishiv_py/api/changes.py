@@ -91,12 +91,8 @@ def changes(results: pa.Table) -> list[Change]:
 
 def _op(op: object) -> str:
     if not isinstance(op, str) or op not in _OPS:
-        raise PlanError(
-            "the column `op` has no such mark",
-            got=shown(op),
-            then="a row of it cannot be read as a change",
-            hint=f"marks are {', '.join(_OPS)}",
-        )
+        then = "a row of it cannot be read as a change"
+        raise PlanError("the column `op` has no such mark", got=shown(op), then=then, hint=f"marks are {', '.join(_OPS)}")
     return op
 
 

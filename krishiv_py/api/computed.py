@@ -44,11 +44,8 @@ def keys_of(items: Sequence[str | Expr], schema: pa.Schema, where: str, named: d
             name = name_of(item)
             computed.append((name, _computable(item, name, schema, where)))
         else:
-            raise PlanError(
-                "keys are column names or expressions",
-                got=shown(item),
-                hint=f'pass them one by one: .{where}("user_id", col("url").split("/")[0].alias("site"))',
-            )
+            hint = f'pass them one by one: .{where}("user_id", col("url").split("/")[0].alias("site"))'
+            raise PlanError("keys are column names or expressions", got=shown(item), hint=hint)
         if name.lower() in (n.lower() for n in names):
             raise PlanError("a key column is named twice", got=name, hint="name it once, or give one another name with .alias")
         names.append(name)
@@ -63,11 +60,8 @@ def _computable(expr: Expr, name: str, schema: pa.Schema, where: str) -> Expr:
     require_columns(expr, schema, where)
     _no_constant(expr, where)
     if name.lower() in (n.lower() for n in schema.names):
-        raise ColumnError(
-            f"{where}: the key has the name of a column",
-            got=f"{expr!r} is called {name!r}",
-            hint=f'give it a name of its own: .alias("{name}_key")',
-        )
+        hint = f'give it a name of its own: .alias("{name}_key")'
+        raise ColumnError(f"{where}: the key has the name of a column", got=f"{expr!r} is called {name!r}", hint=hint)
     type_ = evaluate.expr_type(expr, schema)
     if not is_key_type(type_):
         raise ColumnError(f"{where}: {expr!r} cannot be a key", got=type_, hint="take a field or an element of it, or cast it")

@@ -61,22 +61,13 @@ def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, l
     """
     if not _joins(right):
         if isinstance(right, OptionMethods) and right._draft.operation is not None:
-            raise OrderError(
-                "the right side of a join has a window, but no aggregates",
-                got=type(right).__name__,
-                hint=f"write left.{where}(right.key_by(...).tumbling_window(...).agg(count()), ...), or leave the window out",
-            )
+            hint = f"write left.{where}(right.key_by(...).tumbling_window(...).agg(count()), ...), or leave the window out"
+            raise OrderError("the right side of a join has a window, but no aggregates", got=type(right).__name__, hint=hint)
         if hasattr(right, "watermark"):
-            raise OrderError(
-                "the right side of a join has no watermark",
-                got=type(right).__name__,
-                hint=f'write left.{where}(right.watermark("event_time", "5 seconds"), ...)',
-            )
-        raise PlanError(
-            "the right side of a join is not a stream with event time",
-            got=shown(right),
-            hint="pass a stream with .watermark(...); tables are joined with .lookup_join(table, ...)",
-        )
+            hint = f'write left.{where}(right.watermark("event_time", "5 seconds"), ...)'
+            raise OrderError("the right side of a join has no watermark", got=type(right).__name__, hint=hint)
+        hint = "pass a stream with .watermark(...); tables are joined with .lookup_join(table, ...)"
+        raise PlanError("the right side of a join is not a stream with event time", got=shown(right), hint=hint)
     assert isinstance(right, OptionMethods)
     sides = [_side(left, shows_time=left_time), _side(right)]
     if not isinstance(on, (str, Mapping)) and on is not None:
@@ -123,12 +114,9 @@ def _keys(
     keyed_by = left._draft.keys, right._draft.keys
     if on is None:
         if not (keyed_by[0] and keyed_by[1]):
-            raise PlanError(
-                f"{where} has no key",
-                got=f"left {list(keyed_by[0])}, right {list(keyed_by[1])}",
-                then="every row would meet every other",
-                hint='write on="user", or .key_by("user") on both streams',
-            )
+            got = f"left {list(keyed_by[0])}, right {list(keyed_by[1])}"
+            hint = 'write on="user", or .key_by("user") on both streams'
+            raise PlanError(f"{where} has no key", got=got, then="every row would meet every other", hint=hint)
         return keyed_by
     pairs = list(on.items()) if isinstance(on, Mapping) else [(n, n) for n in ([on] if isinstance(on, str) else _listed(on))]
     for ours, theirs in pairs:
@@ -141,22 +129,16 @@ def _keys(
             raise PlanError(f"a key of the {side} side is named twice", got=twice, hint="name it once")
     for side, keyed, keys in zip(("left", "right"), keyed_by, names, strict=True):
         if keyed and keyed != keys:
-            raise PlanError(
-                f"the {side} stream is keyed by other columns than it is joined on",
-                got=f"key_by {list(keyed)}, on {list(keys)}",
-                hint="leave `on` out, or leave .key_by out",
-            )
+            what = f"the {side} stream is keyed by other columns than it is joined on"
+            raise PlanError(what, got=f"key_by {list(keyed)}, on {list(keys)}", hint="leave `on` out, or leave .key_by out")
     return names
 
 
 def _listed(on: object) -> list[str | Expr]:
     if isinstance(on, Sequence) and all(isinstance(n, (str, Expr)) for n in on):
         return list(on)
-    raise PlanError(
-        "`on` names no columns",
-        got=shown(on),
-        hint='write on="user", on=["user", "shop"], on={"user": "customer"}, or on=(col("a").lower(), col("b").lower())',
-    )
+    hint = 'write on="user", on=["user", "shop"], on={"user": "customer"}, or on=(col("a").lower(), col("b").lower())'
+    raise PlanError("`on` names no columns", got=shown(on), hint=hint)
 
 
 def checked_suffixes(suffixes: object) -> tuple[str, str] | None:
@@ -172,12 +154,9 @@ def whole_ticks(sides: Sides, name: str, bound_us: int) -> None:
     """Refuse a length that the time columns of both sides cannot have."""
     types = [s.schema.field(s.mark.column).type for s in sides]
     if all(pa.types.is_int64(t) for t in types) and bound_us % 1_000:
-        raise PlanError(
-            f"`{name}` is finer than the time columns",
-            got=f"{bound_us} µs",
-            then="both have whole milliseconds",
-            hint="use bounds of whole milliseconds",
-        )
+        then = "both have whole milliseconds"
+        hint = "use bounds of whole milliseconds"
+        raise PlanError(f"`{name}` is finer than the time columns", got=f"{bound_us} µs", then=then, hint=hint)
 
 
 def merged_draft(left: Draft, right: Draft) -> Draft:
@@ -220,11 +199,8 @@ def looked_up(
     taken = {n.lower() for n in schema.names}
     twice = [name for _, name in picked if name.lower() in taken]
     if twice:
-        raise SchemaError(
-            "rows have columns of these names already",
-            got=", ".join(twice),
-            hint=f'name them otherwise: columns={{"{twice[0]}": "{twice[0]}_found"}}',
-        )
+        hint = f'name them otherwise: columns={{"{twice[0]}": "{twice[0]}_found"}}'
+        raise SchemaError("rows have columns of these names already", got=", ".join(twice), hint=hint)
     step = lookup.Lookup(static.current, keys, picked, how == "left", valid)
     fields = [static.schema.field(column).with_name(name).with_nullable(True) for column, name in picked]
     return step, pa.schema([*schema, *fields])
@@ -241,11 +217,8 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
     load: Callable[[], Any] | None = table if callable(table) and not hasattr(table, "toArrow") else None
     reload_us = None if reload is None else to_us(reload, "reload")
     if reload_us is not None and load is None:
-        raise PlanError(
-            "a table that is loaded again needs a function that loads it",
-            got=shown(table),
-            hint="pass a function that returns a pyarrow.Table, or leave `reload` out",
-        )
+        hint = "pass a function that returns a pyarrow.Table, or leave `reload` out"
+        raise PlanError("a table that is loaded again needs a function that loads it", got=shown(table), hint=hint)
     try:
         given = table if load is None else _first(load)
         driver_only = load is not None and hasattr(given, "toArrow")  # a Spark session is not there in the tasks
@@ -283,11 +256,9 @@ def _lookup_keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[E
         pair = _key(ours, rows, "lookup_join(on)"), _key(theirs, table, "lookup_join(on), table")
         one, other = evaluate.expr_type(pair[0], rows), evaluate.expr_type(pair[1], table)
         if one != other:
-            raise ColumnError(
-                "the key of rows and table has other types",
-                got=f"{_named(pair[0])} is {type_text(one)}, {_named(pair[1])} is {type_text(other)}",
-                hint=f'cast one of them: on=[(col("a").cast("{type_text(other)}"), "b")]',
-            )
+            got = f"{_named(pair[0])} is {type_text(one)}, {_named(pair[1])} is {type_text(other)}"
+            hint = f'cast one of them: on=[(col("a").cast("{type_text(other)}"), "b")]'
+            raise ColumnError("the key of rows and table has other types", got=got, hint=hint)
         keys.append(pair)
     return tuple(keys)
 
@@ -365,19 +336,14 @@ def _validity(validity: object, at: str | None, rows: pa.Schema, table: pa.Schem
     if validity is None and at is None:
         return None
     if not isinstance(validity, (tuple, list)) or len(validity) != 2 or at is None:
-        raise PlanError(
-            "a lookup by time needs the time of rows, and two columns of the table",
-            got=f"at={shown(at)}, validity={shown(validity)}",
-            hint='write at="event_time", validity=("valid_from", "valid_to")',
-        )
+        got = f"at={shown(at)}, validity={shown(validity)}"
+        hint = 'write at="event_time", validity=("valid_from", "valid_to")'
+        raise PlanError("a lookup by time needs the time of rows, and two columns of the table", got=got, hint=hint)
     starts, ends = (known_column(name, table.names, "lookup_join(validity), table") for name in validity)
     kinds = time_kind(rows, at), time_kind(table, starts), time_kind(table, ends)
     if kinds[1] != kinds[2]:
-        raise ColumnError(
-            "the bounds of validity have other types",
-            got=f"{starts!r} is {kinds[1]}, {ends!r} is {kinds[2]}",
-            hint="cast one of them",
-        )
+        got = f"{starts!r} is {kinds[1]}, {ends!r} is {kinds[2]}"
+        raise ColumnError("the bounds of validity have other types", got=got, hint="cast one of them")
     return lookup.Validity(at, kinds[0], starts, ends, kinds[1])
 
 
@@ -456,11 +422,8 @@ class JoinMethods(OptionMethods):
         )
         one_of(how, "how", JOIN_TYPES)
         if bounds[0] > bounds[1]:
-            raise PlanError(
-                "`lower` is beyond `upper`",
-                got=f"lower={shown(lower)}, upper={shown(upper)}",
-                hint='write for instance lower="-10 minutes", upper="5 minutes": both are added to the time of the left row',
-            )
+            hint = 'write for instance lower="-10 minutes", upper="5 minutes": both are added to the time of the left row'
+            raise PlanError("`lower` is beyond `upper`", got=f"lower={shown(lower)}, upper={shown(upper)}", hint=hint)
         sides = sides_of(self, right, on, "interval_join", left_time=how in ("semi", "anti"))
         for name, bound in zip(("lower", "upper"), bounds, strict=True):
             whole_ticks(sides, name, bound)
@@ -527,12 +490,9 @@ class JoinMethods(OptionMethods):
         one_of(direction, "direction", DIRECTIONS)
         one_of(how, "how", ASOF_TYPES)
         if tolerance is None and direction != "backward":
-            raise PlanError(
-                f'direction="{direction}" needs a tolerance',
-                got="None",
-                then="a left row would wait for ever for a partner that may still come",
-                hint='write tolerance="10 seconds"',
-            )
+            then = "a left row would wait for ever for a partner that may still come"
+            hint = 'write tolerance="10 seconds"'
+            raise PlanError(f'direction="{direction}" needs a tolerance', got="None", then=then, hint=hint)
         tolerance_us = None if tolerance is None else to_us(tolerance, "tolerance", allow_zero=True)
         sides = sides_of(self, right, on, "asof_join", left_time=True)
         if tolerance_us is not None:
@@ -595,11 +555,8 @@ class JoinMethods(OptionMethods):
         """
         one_of(how, "how", JOIN_TYPES)
         if not isinstance(window, HoppingWindow):
-            raise PlanError(
-                "a window join takes tumbling or hopping windows",
-                got=shown(window),
-                hint='write window=krishiv_py.windows.tumbling("1 min")',
-            )
+            hint = 'write window=krishiv_py.windows.tumbling("1 min")'
+            raise PlanError("a window join takes tumbling or hopping windows", got=shown(window), hint=hint)
         sides = sides_of(self, right, on, "window_join")
         for name, length in finer_than_ms(window).items():
             whole_ticks(sides, name, length)

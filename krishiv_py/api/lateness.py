@@ -48,11 +48,8 @@ def known_lag_us(node: Node, column: str) -> int:
     """
     lag_us = frame_lag_us(node, column) if isinstance(column, str) else None
     if lag_us is None:
-        raise DurationError(
-            "the watermark has no `lag`",
-            got=shown(column),
-            hint='write .watermark("event_time", "5 s"); only a column of a DataFrame with .withWatermark(...) brings its own',
-        )
+        hint = 'write .watermark("event_time", "5 s"); only a column of a DataFrame with .withWatermark(...) brings its own'
+        raise DurationError("the watermark has no `lag`", got=shown(column), hint=hint)
     return lag_us
 
 

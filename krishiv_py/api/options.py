@@ -239,11 +239,8 @@ class OptionMethods(ShownInALine):
         """
         if not isinstance(trigger, Trigger):
             own = isinstance(trigger, WindowTrigger)
-            raise PlanError(
-                "not a Trigger",
-                got=shown(trigger),
-                hint="wrap it: Trigger.when(...)" if own else "pass Trigger.on_count(100) or another",
-            )
+            hint = "wrap it: Trigger.when(...)" if own else "pass Trigger.on_count(100) or another"
+            raise PlanError("not a Trigger", got=shown(trigger), hint=hint)
         return self._with_options(trigger=trigger)
 
     def accumulation(self, mode: Accumulation) -> Self:

@@ -670,11 +670,8 @@ class NoRunner:
     engine: Engine | None = None
 
     def _refuse(self, what: str) -> NoReturn:
-        raise PlanError(
-            f"{what} needs a session",
-            got="a stream made without one",
-            hint="use krishiv_py.testing.Driver, or make the stream from a Session",
-        )
+        hint = "use krishiv_py.testing.Driver, or make the stream from a Session"
+        raise PlanError(f"{what} needs a session", got="a stream made without one", hint=hint)
 
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
         """Refuse."""

@@ -243,12 +243,9 @@ def _google(given: Mapping[str, str]) -> dict[str, str]:
     if key_files:
         [key_file] = key_files
         if key_file.lstrip().startswith("{"):
-            raise PlanError(
-                "a key is where the path of its file belongs",
-                got="[redacted]",
-                then="Spark's connector reads keys from files",
-                hint="write it into a file that every machine has, and pass the path",
-            )
+            then = "Spark's connector reads keys from files"
+            hint = "write it into a file that every machine has, and pass the path"
+            raise PlanError("a key is where the path of its file belongs", got="[redacted]", then=then, hint=hint)
         settings |= {"auth.type": KEY_FILE, "auth.service.account.json.keyfile": key_file}
     elif anonymous:
         settings["auth.type"] = ANONYMOUS
@@ -262,12 +259,8 @@ def _switched(given: Mapping[str, str]) -> dict[str, str]:
     http = _switch(given, "AWS_ALLOW_HTTP")
     if endpoint.startswith("http://"):
         if http is False:
-            raise PlanError(
-                "the endpoint is not encrypted",
-                got=endpoint,
-                then="AWS_ALLOW_HTTP is false",
-                hint="write https://, or AWS_ALLOW_HTTP true",
-            )
+            hint = "write https://, or AWS_ALLOW_HTTP true"
+            raise PlanError("the endpoint is not encrypted", got=endpoint, then="AWS_ALLOW_HTTP is false", hint=hint)
         settings["connection.ssl.enabled"] = "false"
     virtual = _switch(given, "AWS_VIRTUAL_HOSTED_STYLE_REQUEST")
     if virtual is not None or endpoint:

@@ -246,17 +246,12 @@ class FileSources:
         spelled = dict[str, str]()
         for taken in settings:
             if (other := spelled.setdefault(_SAME.get(taken.lower(), taken.lower()), taken)) != taken:
-                raise PlanError(
-                    "an option is given twice",
-                    got=f"{other}={settings[other]!r} and {taken}={settings[taken]!r}",
-                    hint=f"leave out {other} or {taken}: they are one option, whose name ignores case",
-                )
+                got = f"{other}={settings[other]!r} and {taken}={settings[taken]!r}"
+                hint = f"leave out {other} or {taken}: they are one option, whose name ignores case"
+                raise PlanError("an option is given twice", got=got, hint=hint)
             if taken.lower() in ("mode", "columnnameofcorruptrecord", "badrecordspath"):
-                raise PlanError(
-                    f"the option {taken!r} would drop input in silence",
-                    got=settings[taken],
-                    hint='use on_malformed="fail" or "side_output"',
-                )
+                hint = 'use on_malformed="fail" or "side_output"'
+                raise PlanError(f"the option {taken!r} would drop input in silence", got=settings[taken], hint=hint)
         columns = as_schema(schema) if schema is not None else None
         located = self._runner.located(name, streaming)
         columns = self._runner.infer(located, kind, settings) if columns is None else columns

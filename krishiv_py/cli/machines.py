@@ -134,11 +134,8 @@ def warm(*, again: bool = True) -> Path:
             with tempfile.TemporaryDirectory(prefix=f"{final.stem}-", dir=final.parent) as folder:
                 _make(final, Path(folder, "classes.jsa"))
     except OSError as problem:
-        raise EnvironmentSetupError(
-            "the class archive cannot be kept",
-            got=failure_text(problem),
-            hint="set XDG_CACHE_HOME to a folder of yours with 200 MB to spare",
-        ) from problem
+        hint = "set XDG_CACHE_HOME to a folder of yours with 200 MB to spare"
+        raise EnvironmentSetupError("the class archive cannot be kept", got=failure_text(problem), hint=hint) from problem
     return final
 
 
@@ -162,11 +159,9 @@ def _make(final: Path, made: Path) -> None:
         check=False,
     )
     if run.returncode or not made.is_file():
-        raise EnvironmentSetupError(
-            "the class archive could not be made",
-            got=(run.stderr.strip().splitlines() or ["no file was written"])[-1],
-            hint="see that the small pipeline of examples/quickstart.py runs, and that the disk has 200 MB",
-        )
+        what = "the class archive could not be made"
+        hint = "see that the small pipeline of examples/quickstart.py runs, and that the disk has 200 MB"
+        raise EnvironmentSetupError(what, got=(run.stderr.strip().splitlines() or ["no file was written"])[-1], hint=hint)
     made.chmod(0o600)
     said = checksum(made)
     checksum_path(final).unlink(missing_ok=True)  # without it nobody uses what is being replaced

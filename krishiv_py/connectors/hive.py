@@ -44,11 +44,9 @@ def check_partitions(sink: str, names: Sequence[str], schema: pa.Schema) -> None
         if name not in schema.names:
             raise unknown_column(name, schema.names, f"`partition_by` of {sink}")
         if not _fits(schema.field(name).type):
-            raise SchemaError(
-                f"`partition_by` of {sink} is a column that has no name as a folder",
-                got=f"{name} is {type_text(schema.field(name).type)}",
-                hint="use text, whole numbers, decimals, booleans, dates or times; cast it, or take the day of it",
-            )
+            got = f"{name} is {type_text(schema.field(name).type)}"
+            hint = "use text, whole numbers, decimals, booleans, dates or times; cast it, or take the day of it"
+            raise SchemaError(f"`partition_by` of {sink} is a column that has no name as a folder", got=got, hint=hint)
     if names and len(names) == len(schema.names):
         hint = "leave one column out"
         raise SchemaError(

@@ -323,9 +323,6 @@ def _with_partitions(store: Store, there: list[pafs.FileInfo]) -> list[pafs.File
 
 
 def _gone(got: str) -> OperatorError:
-    return OperatorError(
-        "a file cannot be published: it is gone",
-        got=got,
-        then="the batch is not published, and what was published stays",
-        hint="see that one query runs from the checkpoint, and start it again: the batch is written again",
-    )
+    then = "the batch is not published, and what was published stays"
+    hint = "see that one query runs from the checkpoint, and start it again: the batch is written again"
+    return OperatorError("a file cannot be published: it is gone", got=got, then=then, hint=hint)

@@ -79,11 +79,8 @@ def node_of(source: Source, name: str | None) -> RangeSource:
     if source.source_column is not None:
         known_column(source.source_column, schema.names, "source_column")
     if (source.source_column is None) != (not source.watermark_sources):
-        raise PlanError(
-            "`source_column` and `watermark_sources` belong together",
-            got=f"{shown(source.source_column)} and {shown(source.watermark_sources)}",
-            hint="state both, or neither",
-        )
+        got = f"{shown(source.source_column)} and {shown(source.watermark_sources)}"
+        raise PlanError("`source_column` and `watermark_sources` belong together", got=got, hint="state both, or neither")
     for each in source.watermark_sources:
         a_text(each, "watermark_sources", 'state names such as ("partition-0", "partition-1")')
     return RangeSource(
@@ -112,11 +109,8 @@ def next_ranges(source: Source, name: str, last: str | None) -> NotedRanges | No
     if ranges is None:
         return None
     if not isinstance(ranges, Planned) or isinstance(ranges.ranges, str) or not ranges.ranges:
-        raise SourceError(
-            f"the source {name} planned no batch",
-            got=shown(ranges),
-            hint="return Planned(position, ranges) with at least one range, or None if there is nothing",
-        )
+        hint = "return Planned(position, ranges) with at least one range, or None if there is nothing"
+        raise SourceError(f"the source {name} planned no batch", got=shown(ranges), hint=hint)
     try:
         noted = NotedRanges(_noted(ranges.position), tuple(map(_noted, ranges.ranges)))
     except (TypeError, ValueError) as problem:

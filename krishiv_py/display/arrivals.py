@@ -97,11 +97,8 @@ def as_tables(batches: Any) -> list[pa.Table]:
         For one table instead of a list of them, and for batches with different columns.
     """
     if isinstance(batches, (pa.Table, pa.RecordBatch, dict, str, bytes)) or not isinstance(batches, Sequence):
-        raise PlanError(
-            "`batches` is not a list of batches",
-            got=type(batches).__name__,
-            hint="pass a list with one table, or one list of dicts, per micro-batch",
-        )
+        hint = "pass a list with one table, or one list of dicts, per micro-batch"
+        raise PlanError("`batches` is not a list of batches", got=type(batches).__name__, hint=hint)
     if batches and all(isinstance(b, dict) for b in batches):
         raise PlanError("`batches` is one batch", got="a list of dicts", hint="pass a list of batches: [first, second]")
     tables = [as_table(b, f"batches[{n}]") for n, b in enumerate(batches)]
@@ -112,12 +109,9 @@ def as_tables(batches: Any) -> list[pa.Table]:
         return [t.select(schema.names).cast(schema) if t.num_columns else schema.empty_table() for t in tables]
     except (pa.ArrowException, KeyError, ValueError) as problem:
         names = [n for n, t in enumerate(tables) if t.num_columns and not t.schema.equals(schema)]
-        raise PlanError(
-            "batches with different columns",
-            got=f"batches {names} differ from the first",
-            then=str(problem).splitlines()[0],
-            hint=f"give each the columns {', '.join(schema.names)}",
-        ) from problem
+        got = f"batches {names} differ from the first"
+        hint = f"give each the columns {', '.join(schema.names)}"
+        raise PlanError("batches with different columns", got=got, then=str(problem).splitlines()[0], hint=hint) from problem
 
 
 def late_table(late: Any) -> pa.Table:
@@ -151,12 +145,8 @@ def require_name(name: object, what: str) -> None:
 
 
 def _refused(what: str, rows: object, consequence: str) -> PlanError:
-    return PlanError(
-        f"`{what}` is not a table of rows",
-        got=shown(rows),
-        then=consequence,
-        hint="pass a pyarrow Table or RecordBatch, a list of dicts or of objects with fields, or a frame of pandas or Polars",
-    )
+    hint = "pass a pyarrow Table or RecordBatch, a list of dicts or of objects with fields, or a frame of pandas or Polars"
+    return PlanError(f"`{what}` is not a table of rows", got=shown(rows), then=consequence, hint=hint)
 
 
 @attrs.frozen(eq=False)
@@ -197,11 +187,8 @@ def arrivals(
 ) -> ArrivalOrder:
     """Line up micro-batches; for the parameters see :func:`krishiv_py.display.plots.timeline`."""
     if not isinstance(batches, Sequence) or not all(isinstance(b, pa.Table) for b in batches):
-        raise PlanError(
-            "batches are Arrow tables, one per micro-batch",
-            got=shown(batches),
-            hint="pass [pyarrow.Table.from_pylist(rows), ...]",
-        )
+        hint = "pass [pyarrow.Table.from_pylist(rows), ...]"
+        raise PlanError("batches are Arrow tables, one per micro-batch", got=shown(batches), hint=hint)
     if late is not None:
         a_table(late, "late")
     if not batches:
@@ -226,11 +213,8 @@ def arrivals(
 def a_table(value: object, name: str) -> None:
     """Refuse anything but an Arrow table."""
     if not isinstance(value, pa.Table):
-        raise PlanError(
-            f"`{name}` is not an Arrow table",
-            got=shown(value),
-            hint="pass query.results() or run().late, or pyarrow.Table.from_pylist(rows)",
-        )
+        hint = "pass query.results() or run().late, or pyarrow.Table.from_pylist(rows)"
+        raise PlanError(f"`{name}` is not an Arrow table", got=shown(value), hint=hint)
 
 
 def kind_of(rows: pa.Table, time: str) -> TimeKind:
@@ -293,11 +277,8 @@ def _reasons(
     own, (reason, watermark, _) = late.column_names[:-3], late.column_names[-3:]
     shared = [name for name in own if name in rows.column_names]
     if time not in shared:
-        raise PlanError(
-            f"the late rows have no column {time!r}",
-            got=", ".join(late.column_names),
-            hint="collect whole late rows: SideOutputLateEventHandler(MemorySink())",
-        )
+        hint = "collect whole late rows: SideOutputLateEventHandler(MemorySink())"
+        raise PlanError(f"the late rows have no column {time!r}", got=", ".join(late.column_names), hint=hint)
     met, known = instants(late[watermark], kind)
     tick = 1_000 if kind == "bigint_ms" else 1
     marks = [int(us) if ok else UNSET for us, ok in zip(met, known, strict=True)]
@@ -315,11 +296,8 @@ def _reasons(
             reasons[index] = waiting.pop()
     late_count = sum(map(len, by_row.values()))
     if late_count:
-        raise PlanError(
-            "late rows that came in no batch",
-            got=f"{late_count} of {late.num_rows}",
-            hint="pass the batches as they were sent, and the lag, or watermarks_us, of the query",
-        )
+        hint = "pass the batches as they were sent, and the lag, or watermarks_us, of the query"
+        raise PlanError("late rows that came in no batch", got=f"{late_count} of {late.num_rows}", hint=hint)
     return tuple(reasons)
 
 

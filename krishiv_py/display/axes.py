@@ -89,12 +89,9 @@ def bands(results: pa.Table, key: str | None, label: str | None) -> list[Band]:
     if label is not None and results.column_names.index("window_start") > (key is not None):
         # one window then has several results, and no single label
         names = ", ".join(results.column_names[: results.column_names.index("window_start")])
-        raise PlanError(
-            "`label` needs the results of one key per panel",
-            got=f"keys {names}",
-            then="a band would show the value of one of them",
-            hint="pass key=..., or leave the label out",
-        )
+        then = "a band would show the value of one of them"
+        hint = "pass key=..., or leave the label out"
+        raise PlanError("`label` needs the results of one key per panel", got=f"keys {names}", then=then, hint=hint)
     kind = kind_of(results, "window_start")
     starts, usable = instants(results["window_start"], kind)
     ends, _ = instants(results["window_end"], kind)

@@ -337,11 +337,9 @@ def lateness_profile(
 def _order_column(rows: object, arrival: str | None, order: str | None) -> str | None:
     """Return the column that says in which order rows arrived; None where they are listed so."""
     if arrival is not None and order is not None:
-        raise PlanError(
-            "`arrival` and `order` both say in which order rows arrived",
-            got=f"arrival={shown(arrival)}, order={shown(order)}",
-            hint="pass `arrival` if the column has times, else `order`",
-        )
+        got = f"arrival={shown(arrival)}, order={shown(order)}"
+        hint = "pass `arrival` if the column has times, else `order`"
+        raise PlanError("`arrival` and `order` both say in which order rows arrived", got=got, hint=hint)
     if arrival is None and order is None and arrivals.of_spark(rows):
         raise PlanError(
             "the rows of a DataFrame of Spark have no order",
@@ -371,11 +369,9 @@ def _read(texts: pa.ChunkedArray, name: str) -> pa.Array:
     try:
         return values.column(texts.to_pylist(), pa.timestamp("us", "UTC"))
     except values.UnfitError as problem:
-        raise ColumnError(
-            f"the texts of column {name!r} cannot be read as times",
-            got=f"row {problem.row}: {problem.why}",
-            hint='write "2024-01-31T12:00:00Z", or pass timestamps or integer milliseconds',
-        ) from None
+        got = f"row {problem.row}: {problem.why}"
+        hint = 'write "2024-01-31T12:00:00Z", or pass timestamps or integer milliseconds'
+        raise ColumnError(f"the texts of column {name!r} cannot be read as times", got=got, hint=hint) from None
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

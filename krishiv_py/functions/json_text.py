@@ -41,12 +41,9 @@ def json_path(text: str) -> tuple[str | int, ...]:
         steps.append(int(place) if place is not None else name or quoted)
         position = step.end()
     if position != len(text) or not text.startswith("$"):
-        raise ExpressionError(
-            "get_json_object takes a path to one value",
-            got=shown(text),
-            then="it leads nowhere, or to many values",
-            hint="write for instance '$.user.tags[0]', or \"$['first name']\"; from_json reads whole lists",
-        )
+        then = "it leads nowhere, or to many values"
+        hint = "write for instance '$.user.tags[0]', or \"$['first name']\"; from_json reads whole lists"
+        raise ExpressionError("get_json_object takes a path to one value", got=shown(text), then=then, hint=hint)
     return tuple(steps)
 
 

@@ -78,11 +78,8 @@ def _check_elements(known: Definition, index: int, arg: object) -> None:
         return
     if takes is None or has is None or not takes[0] <= len(has) <= takes[1]:
         wanted = "a value" if takes is None else f"a function of {' or '.join(map(str, range(takes[0], takes[1] + 1)))}"
-        raise ExpressionError(
-            f"argument {index + 1} of {known.name} is {wanted}",
-            got=shown(arg),
-            hint="write transform(xs, x -> x + 1), in Python .transform(lambda x: x + 1)",
-        )
+        hint = "write transform(xs, x -> x + 1), in Python .transform(lambda x: x + 1)"
+        raise ExpressionError(f"argument {index + 1} of {known.name} is {wanted}", got=shown(arg), hint=hint)
 
 
 def _check_constant(known: Definition, index: int, arg: Any, read_schema: Callable[[str], object]) -> None:
@@ -112,11 +109,8 @@ def _check_added(name: str, unit: str) -> None:
 
 def _check_zone(_name: str, zone: str) -> None:
     if zone_of(zone) is None:
-        raise ExpressionError(
-            "there is no such time zone",
-            got=shown(zone),
-            hint='pass a name such as "Europe/Berlin", or an offset such as "+05:30"',
-        )
+        hint = 'pass a name such as "Europe/Berlin", or an offset such as "+05:30"'
+        raise ExpressionError("there is no such time zone", got=shown(zone), hint=hint)
 
 
 _CHECKS: Final[Mapping[str, Callable[[str, str], object]]] = {

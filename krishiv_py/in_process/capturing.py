@@ -183,11 +183,8 @@ def _first(finished: list[int], wanted: CaptureOptions, begun: int, has_past: bo
         return 0, True
     if possible:
         return possible[0], False
-    raise CheckpointError(
-        "the state before these batches is not kept",
-        got=f"batches {finished[0]} to {finished[-1]} are known, and of their states those after {_listed(states)}",
-        hint=_WAY_OUT,
-    )
+    got = f"batches {finished[0]} to {finished[-1]} are known, and of their states those after {_listed(states)}"
+    raise CheckpointError("the state before these batches is not kept", got=got, hint=_WAY_OUT)
 
 
 def _listed(states: list[int]) -> str:
@@ -220,12 +217,9 @@ def _captured(plan: PhysicalPlan, checkpoint: str, number: int, named: int, fold
     closed = closed_in(checkpoint, number)
     hidden = [key for stage in closed for key in plan.stages[int(stage)].spec.keys if key in hide.hashed]
     if hidden:
-        raise PlanError(
-            "a key that is to be hashed was closed in these batches",
-            got=f"{hidden[0]!r} in batch {named}",
-            then="the capture would hold the key as it is",
-            hint="capture the batches after that one, or do not hash this column",
-        )
+        what = "a key that is to be hashed was closed in these batches"
+        hint = "capture the batches after that one, or do not hash this column"
+        raise PlanError(what, got=f"{hidden[0]!r} in batch {named}", then="the capture would hold the key as it is", hint=hint)
     return CapturedBatch(named, now_us, ours is not None, flags["ended"], flags["snapshot"], reads, closed)
 
 
@@ -300,11 +294,8 @@ def _check_hidden(plan: PhysicalPlan, hide: Hide, begins: bool) -> None:
     held = [] if begins else [json.dumps(stage.get("columns", {})) for stage in outline_of(plan)["stages"]]
     for name in sorted(hide.left_out | hide.hashed):
         if any(re.search(rf"\b{re.escape(name)}\b", text) for text in held):
-            raise PlanError(
-                "a column that is to be hidden is in the state",
-                got=repr(name),
-                hint="capture a query from its first batch, or leave the column out of the plan",
-            )
+            hint = "capture a query from its first batch, or leave the column out of the plan"
+            raise PlanError("a column that is to be hidden is in the state", got=repr(name), hint=hint)
 
 
 def _copy(source: str, to: str) -> None:

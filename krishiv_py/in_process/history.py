@@ -228,12 +228,9 @@ class Rebuilding:
             stage = kept.plan.stages[change.new]
             differ = _difference(stage, kept.savepoint, self.plan.stages[change.new], past, change.new)
             if differ is not None:
-                raise CheckpointError(
-                    f"the archive does not give the state that the savepoint has of {change.name!r}",
-                    got=differ,
-                    then="rows would be lost in what is rebuilt, or come twice",
-                    hint=_HINT.format(words={change.name: "reset"}),
-                )
+                what = f"the archive does not give the state that the savepoint has of {change.name!r}"
+                then = "rows would be lost in what is rebuilt, or come twice"
+                raise CheckpointError(what, got=differ, then=then, hint=_HINT.format(words={change.name: "reset"}))
 
     def _looked_at(self) -> set[int]:
         """Return the stages that are rebuilt, and all before them."""
@@ -357,12 +354,9 @@ class History:
             none, _ = self.rebuilding.kept_back(none, sinks, self.publish)
         for sink in targets:
             if not isinstance(sink, (TableSink, FileSink)):
-                raise PlanError(
-                    "the results of a history cannot go to this sink",
-                    got=sink.title,
-                    then="the history runs without Spark, and the sink needs it",
-                    hint="pass publish=False, or a sink of files or tables",
-                )
+                then = "the history runs without Spark, and the sink needs it"
+                hint = "pass publish=False, or a sink of files or tables"
+                raise PlanError("the results of a history cannot go to this sink", got=sink.title, then=then, hint=hint)
         for each in (past, none):
             runner.start(each, targets, own, Batches.available_now(), f"{title} (history)").await_termination()
             if batches_of(own):  # else all archives are empty, and a batch without rows begins the query

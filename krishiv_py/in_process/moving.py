@@ -290,12 +290,9 @@ def move(checkpoint: str, to: Target, into: str | None, saved: Callable[[str, st
     check_goes_on(checkpoint)
     if engine_of(checkpoint) in (None, to):
         outlined(checkpoint)
-        raise PlanError(
-            f"the checkpoint {checkpoint} is of this engine already",
-            got=f"to={to!r}",
-            then="there is nothing to move",
-            hint=f"start its query with a session {'on Spark' if to == 'spark' else 'in process'}",
-        )
+        then = "there is nothing to move"
+        hint = f"start its query with a session {'on Spark' if to == 'spark' else 'in process'}"
+        raise PlanError(f"the checkpoint {checkpoint} is of this engine already", got=f"to={to!r}", then=then, hint=hint)
     into = f"{checkpoint}-on-spark" if into is None and to == "spark" else into or f"{checkpoint}-in-process"
     into = absolute(into).rstrip("/")
     store, root = store_at(into)

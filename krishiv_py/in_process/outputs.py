@@ -181,11 +181,8 @@ def _output(sink: Sink, output: OutputOf, *, durable: bool, in_driver: bool) -> 
             return ToFiles(sink, Publisher(folder_of(sink) or "", output.query_id, durable))
     rows, attribute = ("results", "results") if output.output == "results" else ("late rows", "late")
     read = f", or read StepOutput.{attribute}" if in_driver else ", or use Session.embedded()"
-    raise PlanError(
-        f"a {'Driver' if in_driver else 'session in process'} cannot write {rows} to a sink that needs Spark",
-        got=sink.title,
-        hint=f"pass MemorySink(), ParquetSink(...), ConsoleSink() or a TableSink{read}",
-    )
+    what = f"a {'Driver' if in_driver else 'session in process'} cannot write {rows} to a sink that needs Spark"
+    raise PlanError(what, got=sink.title, hint=f"pass MemorySink(), ParquetSink(...), ConsoleSink() or a TableSink{read}")
 
 
 MOST_ROWS: Final = 1_000_000
@@ -245,12 +242,9 @@ class LastResults:
         bounds = self.stage.stage.layout.result_schema.names[len(names) : len(names) + 2]
         missing = [name for name in (names if at_us is None else [*names, *bounds]) if name not in self.schema.names]
         if missing:
-            raise PlanError(
-                "results are looked up by their key, and by the bounds of their windows",
-                got=f"an output without {shown(missing[0])}",
-                then="no result can be found",
-                hint="keep the column in the last .select(...) of the pipeline",
-            )
+            what = "results are looked up by their key, and by the bounds of their windows"
+            hint = "keep the column in the last .select(...) of the pipeline"
+            raise PlanError(what, got=f"an output without {shown(missing[0])}", then="no result can be found", hint=hint)
         keys = keys.rename_columns(names)
         with self._lock:
             if self._fresh:

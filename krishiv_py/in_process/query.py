@@ -207,11 +207,8 @@ class ProcessQuery(RunningQuery):
 
     def _check_other_thread(self, what: str) -> None:
         if threading.current_thread() is self._thread:
-            raise OperatorError(
-                f"{what}: a query cannot wait for itself",
-                got="a call from its own sink or handler",
-                hint="call it from another thread",
-            )
+            hint = "call it from another thread"
+            raise OperatorError(f"{what}: a query cannot wait for itself", got="a call from its own sink or handler", hint=hint)
 
     def await_termination(self, timeout: dt.timedelta | str | None = None) -> bool:
         """Wait for the end; True when it came. Ctrl-C ends the waiting, not the query.
@@ -338,11 +335,9 @@ class ProcessQuery(RunningQuery):
         """Return the results that left the query of a stage."""
         named = [output.name for output in self._plan.outputs if output.stage == number]
         if not named:
-            raise PlanError(
-                "results of this stage go to the next one, and none leave the query",
-                got=self._plan.stages[number].spec.name,
-                hint="leave `stage` out, or name the last one before an output",
-            )
+            what = "results of this stage go to the next one, and none leave the query"
+            hint = "leave `stage` out, or name the last one before an output"
+            raise PlanError(what, got=self._plan.stages[number].spec.name, hint=hint)
         return self._engine.last[named[0]]
 
     @property

@@ -78,12 +78,9 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
                 runner.workers = workers
                 keep_freed_memory()
                 return runner
-        raise PlanError(
-            "a session in process is one machine",
-            got=shown(profile),
-            then="its state would be lost with the machine",
-            hint='write profile="single-node-durable", or .engine("spark") for a cluster',
-        )
+        then = "its state would be lost with the machine"
+        hint = 'write profile="single-node-durable", or .engine("spark") for a cluster'
+        raise PlanError("a session in process is one machine", got=shown(profile), then=then, hint=hint)
 
     @classmethod
     def next_to(cls, other: SessionRunner[Any]) -> ProcessRunner:
@@ -276,12 +273,9 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         """Let the query of a checkpoint of this engine go on on Spark."""
         home = absolute(checkpoint).rstrip("/")
         if engine_of(home) == "spark":
-            raise PlanError(
-                f"the checkpoint {home} is of a query on Spark",
-                got="a session in process",
-                then="only Spark can read its state",
-                hint=f"write `krishiv move {home} --to in-process`, or call move() of a session on Spark",
-            )
+            then = "only Spark can read its state"
+            hint = f"write `krishiv move {home} --to in-process`, or call move() of a session on Spark"
+            raise PlanError(f"the checkpoint {home} is of a query on Spark", got="a session in process", then=then, hint=hint)
         return move(home, to, into, save, buckets or os.cpu_count() or 1)
 
     def _alive(self, what: str) -> None:

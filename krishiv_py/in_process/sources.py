@@ -305,11 +305,8 @@ def inferred(path: tuple[str, bool], kind: str, options: Mapping[str, str]) -> p
     """
     where, literal = path
     if kind == "json" or not arrow_reads(where):
-        raise SourceError(
-            f"{where}: the columns of {kind} files are found out by Spark, and this session has none",
-            got="no schema",
-            hint=UNKNOWN_COLUMNS,
-        )
+        what = f"{where}: the columns of {kind} files are found out by Spark, and this session has none"
+        raise SourceError(what, got="no schema", hint=UNKNOWN_COLUMNS)
     paths = [file.path for file in files_at(where, literal=literal)]
     if not paths:
         raise _unknown(where, "no file says which columns there are", "no file")

@@ -235,19 +235,12 @@ def answer(custom_trigger: CustomTrigger, layout: Layout, windows: WindowFacts, 
     except RAISED as problem:  # user code: whatever it raises is reported with its class
         place = place_of(layout.spec, windows.keys, 0, (int(windows.starts[0]), int(windows.ends[0])))
         got = f"{n} windows, the first one {place.removeprefix('for ').removeprefix('in ')}"
-        raise OperatorError(
-            f"window trigger {custom_trigger.name} failed",
-            got=got,
-            then=failure_text(problem),
-            hint="fix `fires` of the trigger",
-        ) from problem
+        what = f"window trigger {custom_trigger.name} failed"
+        raise OperatorError(what, got=got, then=failure_text(problem), hint="fix `fires` of the trigger") from problem
     if verdict.dtype != np.bool_ or verdict.shape != (n,):
         got = shown(given) if verdict.ndim == 0 else f"{verdict.dtype} of shape {verdict.shape}"
-        raise OperatorError(
-            f"window trigger {custom_trigger.name} does not return one bool for each of {n} windows",
-            got=got,
-            hint="return an array like windows.rows >= 100",
-        )
+        what = f"window trigger {custom_trigger.name} does not return one bool for each of {n} windows"
+        raise OperatorError(what, got=got, hint="return an array like windows.rows >= 100")
     return verdict
 
 

@@ -67,11 +67,9 @@ def unknown_sources(spec: OperatorSpec, rows: pa.RecordBatch) -> Mask | None:
     if mark.unknown_action == "fail":
         got = names[int(np.argmax(mask))].as_py()
         declared = ", ".join(repr(n) for n, _ in mark.sources)
-        raise OperatorError(
-            f"a row has a source that was not declared in column {spec.source_column!r}",
-            got=shown(got),
-            hint=f'declare it with .source(...); declared are {declared}; or .unknown("side_output")',
-        )
+        what = f"a row has a source that was not declared in column {spec.source_column!r}"
+        hint = f'declare it with .source(...); declared are {declared}; or .unknown("side_output")'
+        raise OperatorError(what, got=shown(got), hint=hint)
     return mask
 
 
@@ -467,11 +465,8 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
             raise SchemaError(f"row {i} is not a mapping", got=shown(row), hint="send dicts")
         if not row.keys() <= known:
             extra = next(k for k in row if k not in known)
-            raise SchemaError(
-                f"row {i} has a column that is not in the stream",
-                got=extra,
-                hint=f"the columns are: {', '.join(schema.names[:20])}",
-            )
+            hint = f"the columns are: {', '.join(schema.names[:20])}"
+            raise SchemaError(f"row {i} has a column that is not in the stream", got=extra, hint=hint)
     arrays = [_column([row.get(f.name) for row in rows], f) for f in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -482,12 +477,8 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
         return made if field.nullable else fitted(made, field, SENT, _NOT_SENT)
     except UnfitError as problem:
         inside = f" at {problem.path}" if problem.path else ""
-        raise SchemaError(
-            f"row {problem.row}, column {field.name!r}: not a {type_text(problem.type)}{inside}",
-            got=shown(problem.value),
-            then=f"{problem.why}; {_NOT_SENT}",
-            hint=problem.hint,
-        ) from None
+        what = f"row {problem.row}, column {field.name!r}: not a {type_text(problem.type)}{inside}"
+        raise SchemaError(what, got=shown(problem.value), then=f"{problem.why}; {_NOT_SENT}", hint=problem.hint) from None
 
 
 def as_batch(rows: Any, schema: pa.Schema) -> pa.RecordBatch:
@@ -516,11 +507,8 @@ def as_batches(rows: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
     table = arrow_table(rows)
     if table is not None:
         return [fitted_batch(batch, schema, SENT, _NOT_SENT) for batch in batches_of(table)]
-    raise SchemaError(
-        "not a batch",
-        got=type(rows).__name__,
-        hint="send a pyarrow RecordBatch or Table, a list of dicts or objects, or a frame of pandas, Polars or DuckDB",
-    )
+    hint = "send a pyarrow RecordBatch or Table, a list of dicts or objects, or a frame of pandas, Polars or DuckDB"
+    raise SchemaError("not a batch", got=type(rows).__name__, hint=hint)
 
 
 def late_output_schema(layout: Layout) -> pa.Schema:

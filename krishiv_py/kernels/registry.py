@@ -57,11 +57,8 @@ class RowsOperator:
 
     def state(self, bucket: Bucket) -> pa.Table:
         """Refused: there is none."""
-        raise PlanError(
-            "a stream without windows keeps no state",
-            got=self.layout.spec.operation.describe(),
-            hint="read the results instead",
-        )
+        hint = "read the results instead"
+        raise PlanError("a stream without windows keeps no state", got=self.layout.spec.operation.describe(), hint=hint)
 
 
 @attrs.frozen(eq=False)

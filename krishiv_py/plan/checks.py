@@ -121,12 +121,8 @@ def wait_us(value: object, name: str) -> int:
     A bare number is refused: elsewhere in the library it would be milliseconds, in Spark it is seconds.
     """
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        raise DurationError(
-            f"`{name}` has no unit",
-            got=shown(value),
-            then="Spark means seconds, durations here milliseconds",
-            hint='write "2 s", "200 ms" or a timedelta',
-        )
+        then = "Spark means seconds, durations here milliseconds"
+        raise DurationError(f"`{name}` has no unit", got=shown(value), then=then, hint='write "2 s", "200 ms" or a timedelta')
     return to_us(value, name)  # type: ignore[arg-type]  # refused there if it is neither
 
 

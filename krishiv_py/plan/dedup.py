@@ -67,12 +67,9 @@ class Deduplication(Operation):
         """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
         fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
         if fires or options.emit_mode != "final":
-            raise PlanError(
-                "deduplication knows neither triggers nor emit modes",
-                got=options.describe(),
-                then="a row passes once, when it arrives, and is never taken back",
-                hint="leave .trigger, .accumulation, .with_pane and .emit out, and presets that set them",
-            )
+            then = "a row passes once, when it arrives, and is never taken back"
+            hint = "leave .trigger, .accumulation, .with_pane and .emit out, and presets that set them"
+            raise PlanError("deduplication knows neither triggers nor emit modes", got=options.describe(), then=then, hint=hint)
 
     def forgets_early(self, ttl_us: int, lateness_us: int) -> str | None:
         """Return what to say of state that lives `ttl_us`, with the allowed `lateness_us`; None if it lives long enough."""
@@ -99,11 +96,8 @@ def passing(row: pa.Schema) -> list[pa.Field]:
 def deduplication(within: Duration, duplicates: Duplicates = "count", hidden: tuple[str, ...] = ()) -> Deduplication:
     """Return a checked :class:`Deduplication`."""
     if within is None:
-        raise PlanError(
-            "drop_duplicates needs a length of time",
-            got="within=None",
-            then="every row would be kept in state for ever",
-            hint='write within="10 minutes", as far apart as duplicates can be',
-        )
+        then = "every row would be kept in state for ever"
+        hint = 'write within="10 minutes", as far apart as duplicates can be'
+        raise PlanError("drop_duplicates needs a length of time", got="within=None", then=then, hint=hint)
     one_of(duplicates, "duplicates", ("count", "side_output"))
     return Deduplication(to_us(within, "within"), duplicates, hidden)

@@ -187,11 +187,8 @@ def time_point_us(value: TimePoint, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise DurationError(f"`{name}` is not a point in time", got=shown(value), hint=_POINT)
     if abs(value) > MAX_TIME_MS:
-        raise DurationError(
-            f"`{name}` is out of the supported range of time",
-            got=shown(value),
-            hint=f"pass whole milliseconds since the epoch, at most {MAX_TIME_MS} of them",
-        )
+        hint = f"pass whole milliseconds since the epoch, at most {MAX_TIME_MS} of them"
+        raise DurationError(f"`{name}` is out of the supported range of time", got=shown(value), hint=hint)
     return value * 1_000
 
 

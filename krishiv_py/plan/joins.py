@@ -71,12 +71,9 @@ class Join(Operation):
         """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
         fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
         if options.emit_mode != "final" or fires:
-            raise PlanError(
-                "joins know neither triggers nor emit modes",
-                got=options.describe(),
-                then="a result of a join is given once, and never changes",
-                hint="leave .trigger, .accumulation, .with_pane and .emit out",
-            )
+            then = "a result of a join is given once, and never changes"
+            hint = "leave .trigger, .accumulation, .with_pane and .emit out"
+            raise PlanError("joins know neither triggers nor emit modes", got=options.describe(), then=then, hint=hint)
 
     def carried(self, row: pa.Schema) -> tuple[str, ...]:
         return (self.sides.side, *self.sides.left, *(() if self.left_only else self.sides.right))

@@ -122,12 +122,9 @@ def refuse_left_out(names: Iterable[str], schema: pa.Schema, where: str) -> None
     unfit = left_out(schema)
     for name in names:
         if isinstance(name, str) and name in unfit:
-            raise ColumnError(
-                f"{where}: column {name!r} has a type no stream can have",
-                got=unfit[name],
-                then="it was left out when the stream was made",
-                hint="cast it in Spark before from_dataframe",
-            )
+            then = "it was left out when the stream was made"
+            hint = "cast it in Spark before from_dataframe"
+            raise ColumnError(f"{where}: column {name!r} has a type no stream can have", got=unfit[name], then=then, hint=hint)
 
 
 def found_schema(schema: Any) -> pa.Schema:
@@ -163,11 +160,8 @@ def time_kind(schema: pa.Schema, column: str) -> TimeKind:
         return "timestamp" if type_.tz else "timestamp_ntz"
     if pa.types.is_int64(type_):
         return "bigint_ms"
-    raise ColumnError(
-        f"column {column!r} cannot be event time",
-        got=type_text(type_),
-        hint="use a timestamp, timestamp_ntz or bigint (milliseconds) column, or cast it before",
-    )
+    hint = "use a timestamp, timestamp_ntz or bigint (milliseconds) column, or cast it before"
+    raise ColumnError(f"column {column!r} cannot be event time", got=type_text(type_), hint=hint)
 
 
 def require_columns(expr: Expr, schema: pa.Schema, where: str) -> None:
@@ -181,31 +175,22 @@ def require_columns(expr: Expr, schema: pa.Schema, where: str) -> None:
             continue
         column, _, field = name.partition(".")
         if field and column in schema.names and pa.types.is_struct(schema.field(column).type):
-            raise ColumnError(
-                f"{where}: there is no column {name!r}",
-                got=f"a struct {column!r}",
-                then="here a dot is part of a name",
-                hint=f'write col("{column}").field("{field}"), or {name} in SQL text',
-            )
+            then = "here a dot is part of a name"
+            hint = f'write col("{column}").field("{field}"), or {name} in SQL text'
+            raise ColumnError(f"{where}: there is no column {name!r}", got=f"a struct {column!r}", then=then, hint=hint)
         dotted = {_path(node) for node in walk(expr) if isinstance(node, Field)}
         for dotted_name in sorted(n for n in dotted if n.startswith(f"{name}.") and n in schema.names):
-            raise ColumnError(
-                f"{where}: there is no column {name!r}",
-                got=f"a column {dotted_name!r}",
-                then=f"{dotted_name} is a field of {name!r}",
-                hint=f"write `{dotted_name}` in backquotes, or col({dotted_name!r})",
-            )
+            then = f"{dotted_name} is a field of {name!r}"
+            hint = f"write `{dotted_name}` in backquotes, or col({dotted_name!r})"
+            raise ColumnError(f"{where}: there is no column {name!r}", got=f"a column {dotted_name!r}", then=then, hint=hint)
         raise unknown_column(name, schema.names, where)
 
 
 def misplaced(aggregate: Expr, where: str) -> ExpressionError:
     """Return the error for an aggregate where an expression over the columns of one row is needed."""
-    return ExpressionError(
-        f"{where}: an aggregate is computed from many rows",
-        got=render(aggregate),
-        then="this step sees one row at a time",
-        hint="call it in .agg(...) of a window, and use its column in a step after that",
-    )
+    then = "this step sees one row at a time"
+    hint = "call it in .agg(...) of a window, and use its column in a step after that"
+    return ExpressionError(f"{where}: an aggregate is computed from many rows", got=render(aggregate), then=then, hint=hint)
 
 
 def _refuse_doubled(expr: Expr, schema: pa.Schema, where: str) -> None:
@@ -223,12 +208,9 @@ def _constants(node: Expr) -> tuple[Scalar, ...]:
 
 def text_or_column(text: str, column: str, where: str) -> ExpressionError:
     """Return the error for a `text` in double quotes that is the name of a `column`."""
-    return ExpressionError(
-        f"{where}: a text in double quotes has the name of a column",
-        got=f'"{text}"',
-        then="double quotes mean a text here, in other systems a column",
-        hint=f"write `{column}` in backquotes for the column, or '{text}' in single quotes for the text",
-    )
+    then = "double quotes mean a text here, in other systems a column"
+    hint = f"write `{column}` in backquotes for the column, or '{text}' in single quotes for the text"
+    return ExpressionError(f"{where}: a text in double quotes has the name of a column", got=f'"{text}"', then=then, hint=hint)
 
 
 def _path(node: Field) -> str:
@@ -244,11 +226,8 @@ def _path(node: Field) -> str:
 def unknown_field(name: str, type_: pa.DataType, where: str) -> ExpressionError:
     """Return the error for a field that a value of `type_` does not have."""
     if not pa.types.is_struct(type_):
-        return ExpressionError(
-            f"{where} is not a struct",
-            got=f"{name!r} of a {type_text(type_)}",
-            hint="name a column of type struct, or in backquotes a column with a dot in its name",
-        )
+        hint = "name a column of type struct, or in backquotes a column with a dot in its name"
+        return ExpressionError(f"{where} is not a struct", got=f"{name!r} of a {type_text(type_)}", hint=hint)
     names = [field.name for field in type_]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the fields are: {', '.join(names[:20])}"

@@ -92,21 +92,16 @@ def check_keys(left: Side, right: Side) -> None:
         For types that differ, and types that cannot be keys.
     """
     if not left.keys or len(left.keys) != len(right.keys):
-        raise PlanError(
-            "a join needs the same number of keys on both sides, at least one",
-            got=f"left {list(left.keys)}, right {list(right.keys)}",
-            hint='write on="user", on=["user", "shop"], or on={"user": "customer"} where they have other names',
-        )
+        got = f"left {list(left.keys)}, right {list(right.keys)}"
+        hint = 'write on="user", on=["user", "shop"], or on={"user": "customer"} where they have other names'
+        raise PlanError("a join needs the same number of keys on both sides, at least one", got=got, hint=hint)
     for ours, theirs in zip(left.keys, right.keys, strict=True):
         one, other = left.schema.field(ours).type, right.schema.field(theirs).type
         for name, type_ in ((ours, one), (theirs, other)):
             check_key_type(name, type_, meant="compared", hint="join on a field of it, or cast it")
         if one != other:
-            raise ColumnError(
-                "the keys of both sides have other types",
-                got=f"{ours!r} is {type_text(one)}, {theirs!r} is {type_text(other)}",
-                hint=_cast_hint((ours, one), (theirs, other)),
-            )
+            got = f"{ours!r} is {type_text(one)}, {theirs!r} is {type_text(other)}"
+            raise ColumnError("the keys of both sides have other types", got=got, hint=_cast_hint((ours, one), (theirs, other)))
 
 
 def _cast_hint(left: tuple[str, pa.DataType], right: tuple[str, pa.DataType]) -> str:
@@ -176,11 +171,8 @@ def _check_distinct(names: list[str]) -> None:
     lowered = [n.lower() for n in names]
     twice = [n for n in names if lowered.count(n.lower()) > 1]
     if twice:
-        raise SchemaError(
-            "two columns of the result have one name",
-            got=", ".join(sorted(set(twice))),
-            hint="choose other suffixes, or rename columns before .watermark(...)",
-        )
+        hint = "choose other suffixes, or rename columns before .watermark(...)"
+        raise SchemaError("two columns of the result have one name", got=", ".join(sorted(set(twice))), hint=hint)
 
 
 def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | None) -> Both:
@@ -246,22 +238,16 @@ def _time_of(side: Side, common: pa.DataType | None) -> Expr:
 def _mark(side: Side, name: str) -> tuple[str, WatermarkSpec]:
     spec = side.mark.spec
     if not isinstance(spec, WatermarkSpec) or isinstance(source_of(side.mark), UnionSource):
-        raise PlanError(
-            f"the {name} side of a join has several sources of its own",
-            got=shown(spec),
-            then="one watermark of each side is known only",
-            hint="deduplicate it before, or join each of the streams",
-        )
+        then = "one watermark of each side is known only"
+        hint = "deduplicate it before, or join each of the streams"
+        raise PlanError(f"the {name} side of a join has several sources of its own", got=shown(spec), then=then, hint=hint)
     return name, spec
 
 
 def _advance(left_us: int | None, right_us: int | None) -> int | None:
     """After how long a silence of both sides the watermark goes on with the clock (SEMANTICS §10)."""
     if (left_us is None) != (right_us is None):
-        raise PlanError(
-            "one side of a join goes on with the clock when it is quiet, the other does not",
-            got=f"idle_advance of left {left_us} µs, of right {right_us} µs",
-            then="a join has one watermark",
-            hint="write idle_advance on both sides, or on none",
-        )
+        what = "one side of a join goes on with the clock when it is quiet, the other does not"
+        got = f"idle_advance of left {left_us} µs, of right {right_us} µs"
+        raise PlanError(what, got=got, then="a join has one watermark", hint="write idle_advance on both sides, or on none")
     return left_us if left_us is None or right_us is None else max(left_us, right_us)

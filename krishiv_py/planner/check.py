@@ -118,11 +118,8 @@ def _check_names(node: Stage, schema: pa.Schema) -> None:
     taken = {"window_start", "window_end", "op", "pane_timing", "pane_index", *outputs}
     for name in node.operation.carried(schema):
         if name.lower() in taken:
-            raise PlanError(
-                "a column of the row is named like another of the result",
-                got=name,
-                hint="rename it before: .rename, or name the aggregate otherwise with .alias",
-            )
+            hint = "rename it before: .rename, or name the aggregate otherwise with .alias"
+            raise PlanError("a column of the row is named like another of the result", got=name, hint=hint)
     for key in node.operation.keys:
         if key.lower() in own:
             raise PlanError("a key is named like a window column", got=key, hint=".rename the column before key_by")
@@ -165,12 +162,9 @@ def _check_whole_rows(node: Stage, rows: str, output: str) -> None:
     unfit = left_out(source_of(node.input).schema)
     picked = any(isinstance(s, MapBatches) or (isinstance(s, Project) and s.picks) for s in prefix_of(node.input))
     if unfit and not picked:
-        raise SchemaError(
-            f"{rows} cannot be whole: columns were left out for their types",
-            got=unfit,
-            then=f"{output} would lack them",
-            hint="pick the columns of the stream: .select(...)",
-        )
+        then = f"{output} would lack them"
+        hint = "pick the columns of the stream: .select(...)"
+        raise SchemaError(f"{rows} cannot be whole: columns were left out for their types", got=unfit, then=then, hint=hint)
 
 
 def check_followed(node: Stage) -> None:
@@ -182,11 +176,8 @@ def check_followed(node: Stage) -> None:
         For results without event time, and results that change.
     """
     if node.time is None:
-        raise PlanError(
-            "results without event time cannot go into another stage",
-            got=node.operation.describe(),
-            hint="end the pipeline here, or use windows by time",
-        )
+        hint = "end the pipeline here, or use windows by time"
+        raise PlanError("results without event time cannot go into another stage", got=node.operation.describe(), hint=hint)
     if node.options.emit_mode != "final":
         raise PlanError(
             "results that change cannot go into another stage",
@@ -199,29 +190,20 @@ def check_followed(node: Stage) -> None:
 def _check_over(node: Stage, over_us: int) -> None:
     back_us, got = node.operation.extent.looks_back_us, f"over({show_us(over_us)!r}) in {node.operation.describe()}"
     if back_us is None:
-        raise PlanError(
-            "an aggregate has a range of its own in look-back windows only",
-            got=got,
-            then="these windows belong to no row that it could look back from",
-            hint="leave .over(...) out, or use .lookback_window(...)",
-        )
+        then = "these windows belong to no row that it could look back from"
+        hint = "leave .over(...) out, or use .lookback_window(...)"
+        raise PlanError("an aggregate has a range of its own in look-back windows only", got=got, then=then, hint=hint)
     if over_us > back_us:
-        raise PlanError(
-            "an aggregate looks back further than its window",
-            got=got,
-            then="rows so far back are not kept",
-            hint=f'write .lookback_window("{show_us(over_us)}")',
-        )
+        then = "rows so far back are not kept"
+        hint = f'write .lookback_window("{show_us(over_us)}")'
+        raise PlanError("an aggregate looks back further than its window", got=got, then=then, hint=hint)
 
 
 def _check_clock(node: Stage) -> None:
     if not node.input.spec._by_clock and any(isinstance(step, Project) and uses_clock(step) for step in prefix_of(node.input)):
-        raise PlanError(
-            "rows without a window have no processing time",
-            got=".processing_time(), and no window after it",
-            then="the column would be null",
-            hint='add a window, such as .tumbling_window("1 minute"), or leave .processing_time() out',
-        )
+        got = ".processing_time(), and no window after it"
+        hint = 'add a window, such as .tumbling_window("1 minute"), or leave .processing_time() out'
+        raise PlanError("rows without a window have no processing time", got=got, then="the column would be null", hint=hint)
 
 
 def _output(node: Stage, row: pa.Schema, stays: bool) -> Output | None:

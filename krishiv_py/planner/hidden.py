@@ -95,12 +95,9 @@ def refuse_hidden(step: Project, hidden: Collection[str]) -> None:
 
 def reserved(name: str) -> PlanError:
     """Return the error for a column of a user's that is called like one of these."""
-    return PlanError(
-        f"{name} is the library's own column of results",
-        got=name,
-        then="the next stage would take another value for it",
-        hint="give the new column another name",
-    )
+    then = "the next stage would take another value for it"
+    hint = "give the new column another name"
+    return PlanError(f"{name} is the library's own column of results", got=name, then=then, hint=hint)
 
 
 def _both(union: UnionSource) -> tuple[UnionSource, list[pa.Field]]:
@@ -166,12 +163,9 @@ def without(step: Prefix, hidden: Collection[str]) -> Prefix:
 def _timed(stage: Stage, results: pa.Schema) -> Prefix:
     """Return a step that adds the event time of results (SEMANTICS §7.1)."""
     if stage.time is None:
-        raise OrderError(
-            f"{stage.time_column} is not known",
-            got="a count window",
-            then="windows that go by the number of rows have no event time",
-            hint="leave it out, or use windows by time",
-        )
+        then = "windows that go by the number of rows have no event time"
+        hint = "leave it out, or use windows by time"
+        raise OrderError(f"{stage.time_column} is not known", got="a count window", then=then, hint=hint)
     in_ms = pa.types.is_integer(results.field(stage.time.column).type)
     before_us = stage.time.before_us(1_000 if in_ms else 1)
     end, before = col(stage.time.column), before_us // 1_000 if in_ms else dt.timedelta(microseconds=before_us)

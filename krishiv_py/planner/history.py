@@ -180,18 +180,14 @@ def _check(archive: Archive, read: Read, name: str, single: bool) -> None:
         if column not in archive.schema.names:
             if single and filled is not None and column == filled[0]:
                 continue
-            raise SchemaError(
-                f"the archive of {name!r} lacks a column of the source",
-                got=f"{column!r}, and the archive has {', '.join(archive.schema.names)}",
-                hint=f"give the archive the columns of the live source: .with_column({column!r}, ...) or .rename(...)",
-            )
+            got = f"{column!r}, and the archive has {', '.join(archive.schema.names)}"
+            hint = f"give the archive the columns of the live source: .with_column({column!r}, ...) or .rename(...)"
+            raise SchemaError(f"the archive of {name!r} lacks a column of the source", got=got, hint=hint)
         result = archive.schema.field(column).type
         if result != wanted:
-            raise SchemaError(
-                f"the archive of {name!r} has a column in another type than the source",
-                got=f"{column}: {type_text(result)} for {type_text(wanted)}",
-                hint=f".with_column({column!r}, col({column!r}).cast({type_text(wanted)!r}))",
-            )
+            got = f"{column}: {type_text(result)} for {type_text(wanted)}"
+            hint = f".with_column({column!r}, col({column!r}).cast({type_text(wanted)!r}))"
+            raise SchemaError(f"the archive of {name!r} has a column in another type than the source", got=got, hint=hint)
     if archive.source.puts_aside and not live.puts_aside:
         raise PlanError(
             f"the archive of {name!r} puts malformed input aside, and the live source does not",
@@ -252,11 +248,9 @@ def _time(branch: Branch, us: int, name: str) -> tuple[Expr, Expr]:
     """
     spec = branch.spec
     if not spec.time_column or spec.watermark._by_clock:
-        raise PlanError(
-            f"`until` is an event time, and rows of {name!r} have none",
-            got="rows without a watermark" if not spec.time_column else "processing time",
-            hint="leave `until` out, and let the live source begin where the archive ends",
-        )
+        got = "rows without a watermark" if not spec.time_column else "processing time"
+        hint = "leave `until` out, and let the live source begin where the archive ends"
+        raise PlanError(f"`until` is an event time, and rows of {name!r} have none", got=got, hint=hint)
     if spec.time_kind == "bigint_ms":
         return col(spec.time_column), lit(-(-us // 1_000))
     instant = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc) + dt.timedelta(microseconds=us)

@@ -456,11 +456,9 @@ def check_snapshot(plan: PhysicalPlan) -> None:
     """
     several = len(plan.stages) > 1
     if several and not any(stage.spec.operation.nature.opens_windows for stage in plan.stages):
-        raise PlanError(
-            "a snapshot shows open windows, and no stage has any",
-            got=", ".join(stage.spec.operation.describe() for stage in plan.stages),
-            hint="leave snapshot out",
-        )
+        what = "a snapshot shows open windows, and no stage has any"
+        hint = "leave snapshot out"
+        raise PlanError(what, got=", ".join(stage.spec.operation.describe() for stage in plan.stages), hint=hint)
     outputs = {output.stage for output in plan.outputs}
     for number, stage in enumerate(plan.stages):
         _check_stage(stage.spec, several=several, output=number in outputs)
@@ -475,11 +473,8 @@ def _check_stage(spec: OperatorSpec, *, several: bool, output: bool) -> None:
         )
     mode = spec.options.emit_mode
     if mode == "retractions":
-        raise PlanError(
-            "early results of a snapshot do not go into a change log",
-            got='emit("retractions")',
-            hint='use emit("final") or emit("updates"), or read query.state()',
-        )
+        hint = 'use emit("final") or emit("updates"), or read query.state()'
+        raise PlanError("early results of a snapshot do not go into a change log", got='emit("retractions")', hint=hint)
     joins = spec.operation.nature.joins
     if not several and not joins:
         operator_for(spec).state(Bucket(MemoryStore()))

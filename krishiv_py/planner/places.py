@@ -54,20 +54,13 @@ def check_places(
             raise _one_sink(aside)
     shared = [id(sink) for sink in (results, *others) if sink is not None and sink.exclusive]
     if len(set(shared)) < len(shared):
-        raise PlanError(
-            "two outputs go to one sink",
-            got=results,
-            then="the results of one would replace those of the other",
-            hint="pass a sink of its own to each .to(...)",
-        )
+        then = "the results of one would replace those of the other"
+        raise PlanError("two outputs go to one sink", got=results, then=then, hint="pass a sink of its own to each .to(...)")
     own = [id(sink) for sink in (late, *late_of_others) if sink is not None and sink.exclusive]
     if len(set(own)) < len(own):
-        raise PlanError(
-            "late rows of two stages go to one sink",
-            got=late,
-            then="those of one stage would replace those of the other",
-            hint="pass a sink of its own to each handler",
-        )
+        then = "those of one stage would replace those of the other"
+        hint = "pass a sink of its own to each handler"
+        raise PlanError("late rows of two stages go to one sink", got=late, then=then, hint=hint)
     _check_keys(
         [(RESULTS, results), *((RESULTS, sink) for sink in others), *((LATE, aside) for aside in (late, *late_of_others))]
     )
@@ -103,12 +96,9 @@ def _keyed(key: tuple[str, ...]) -> str:
 
 
 def _one_sink(aside: Sink) -> PlanError:
-    return PlanError(
-        "results and late rows go to one sink",
-        got=aside,
-        then="the late rows of a batch would replace its results",
-        hint="pass two: SideOutputLateEventHandler(MemorySink())",
-    )
+    then = "the late rows of a batch would replace its results"
+    hint = "pass two: SideOutputLateEventHandler(MemorySink())"
+    return PlanError("results and late rows go to one sink", got=aside, then=then, hint=hint)
 
 
 def _check_pair(one: tuple[str, str], other: tuple[str, str]) -> None:
@@ -120,12 +110,9 @@ def _check_pair(one: tuple[str, str], other: tuple[str, str]) -> None:
     if rest and rest[0].startswith(("_", ".")):  # readers of folders skip such names
         return
     what = "one folder" if not rest else "folders of which one lies in the other"
-    raise PlanError(
-        f"{one[0]} and {other[0]} have {what}",
-        got=f"{one[1]} and {other[1]}",
-        then="one would replace the files of the other, or be read with them",
-        hint="use folders side by side, or an inner one whose name begins with an underscore",
-    )
+    then = "one would replace the files of the other, or be read with them"
+    hint = "use folders side by side, or an inner one whose name begins with an underscore"
+    raise PlanError(f"{one[0]} and {other[0]} have {what}", got=f"{one[1]} and {other[1]}", then=then, hint=hint)
 
 
 def _same(one: str, other: str) -> bool:

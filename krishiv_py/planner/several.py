@@ -228,11 +228,8 @@ def _check_common(outputs: Sequence[Named]) -> None:
         rest = [name for name in rest if name not in linked]
         together.update(*(sources[name] for name in linked))
     if rest:
-        raise PlanError(
-            "the outputs of one query have sources in common",
-            got=f"{rest[0]!r} reads none of the sources of {first!r}",
-            hint="start two queries",
-        )
+        got = f"{rest[0]!r} reads none of the sources of {first!r}"
+        raise PlanError("the outputs of one query have sources in common", got=got, hint="start two queries")
 
 
 def _one_clock(outputs: Sequence[Named]) -> bool:
@@ -253,11 +250,9 @@ def _check_source(outputs: Sequence[Named]) -> None:
     first, source = next(iter(sources.items()))
     for name, other in sources.items():
         if other is not source:
-            raise PlanError(
-                "the outputs of one query read one source",
-                got=f"{first!r} reads {source.title} {source.detail()}, {name!r} {other.title} {other.detail()}",
-                hint="branch from one stream value (session.union(...) makes one of several), or start two queries",
-            )
+            got = f"{first!r} reads {source.title} {source.detail()}, {name!r} {other.title} {other.detail()}"
+            hint = "branch from one stream value (session.union(...) makes one of several), or start two queries"
+            raise PlanError("the outputs of one query read one source", got=got, hint=hint)
 
 
 def _check_clocks(outputs: Sequence[Named]) -> None:
@@ -267,11 +262,9 @@ def _check_clocks(outputs: Sequence[Named]) -> None:
         for part in attrs.fields(_Clock):
             own, other = getattr(shared, part.name), getattr(clock, part.name)
             if own != other:
-                raise PlanError(
-                    f"outputs of one query share one clock, and their {part.name.replace('_', ' ')} differ",
-                    got=f"{first!r} has {own}, {name!r} has {other}",
-                    hint="give both the same watermark (lags may differ where no `initial` is set), or start two queries",
-                )
+                what = f"outputs of one query share one clock, and their {part.name.replace('_', ' ')} differ"
+                hint = "give both the same watermark (lags may differ where no `initial` is set), or start two queries"
+                raise PlanError(what, got=f"{first!r} has {own}, {name!r} has {other}", hint=hint)
 
 
 def _origin(node: Stage, column: str) -> Expr:

@@ -196,11 +196,8 @@ def _check_taken(begin: Begin, changes: list[StageChange], folder: str) -> None:
     """
     unknown = sorted(begin.on_change.keys() - {change.name for change in changes})
     if unknown:
-        raise CheckpointError(
-            "on_change names a stage that is not there",
-            got=", ".join(unknown),
-            hint=f"the stages are {', '.join(repr(change.name) for change in changes)}",
-        )
+        hint = f"the stages are {', '.join(repr(change.name) for change in changes)}"
+        raise CheckpointError("on_change names a stage that is not there", got=", ".join(unknown), hint=hint)
     refused = [change for change in changes if change.fate == "refused"]
     if refused:
         words = {c.name: "drop" if c.new is None else "reset" for c in refused}

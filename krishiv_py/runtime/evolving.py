@@ -190,12 +190,9 @@ def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan, reac
     meta, tables = dict(held.meta), dict(held.tables)
     now = shape_of(stage)
     if was["ttl"] is not None and now["ttl"] is None and held.meta.get("runs:grave"):
-        raise CheckpointError(
-            "the time to live cannot be removed yet",
-            got=f"windows of {stage.spec.name} that lost rows to it are in state",
-            then="they would look whole",
-            hint="make the savepoint once these windows are over, or keep the time to live",
-        )
+        got = f"windows of {stage.spec.name} that lost rows to it are in state"
+        hint = "make the savepoint once these windows are over, or keep the time to live"
+        raise CheckpointError("the time to live cannot be removed yet", got=got, then="they would look whole", hint=hint)
     if was["ttl"] not in (None, now["ttl"]):
         meta = {name: value for name, value in meta.items() if name.partition(":")[2] not in _TTL and name != "ttl_checked"}
         tables = {name: t for name, t in tables.items() if name.partition("/")[0] not in _TTL}
@@ -454,12 +451,9 @@ def _cast(column: Any, type_: pa.DataType) -> Any:
     try:
         return _cast_exactly(column, type_)
     except pa.ArrowException as problem:
-        raise CheckpointError(
-            "a value of the state does not fit its new type",
-            got=f"{column.type} becomes {type_}",
-            then="it would be lost",
-            hint="use a type with more digits",
-        ) from problem
+        what = "a value of the state does not fit its new type"
+        hint = "use a type with more digits"
+        raise CheckpointError(what, got=f"{column.type} becomes {type_}", then="it would be lost", hint=hint) from problem
 
 
 def _cast_exactly(column: Any, type_: pa.DataType) -> Any:

@@ -60,12 +60,9 @@ def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None)
             continue
         note = _noted(store, entry.path)
         if note["rows"] != rows:
-            raise PlanError(
-                f"{folder} holds the {note['rows']} of another query",
-                got=f"{rows} for it",
-                then="whoever reads the folder would take the one for the other",
-                hint=f"use another folder, or remove {notes} with all that is in {folder}",
-            )
+            then = "whoever reads the folder would take the one for the other"
+            hint = f"use another folder, or remove {notes} with all that is in {folder}"
+            raise PlanError(f"{folder} holds the {note['rows']} of another query", got=f"{rows} for it", then=then, hint=hint)
         other = note["checkpoint"]
         if entry.base_name == f"{mark}{_NOTE}" and checkpoint is not None and _is_copy(other, checkpoint):
             raise CheckpointError(
@@ -185,12 +182,9 @@ def check_free(sink: Sink | None) -> None:
     """
     owner = _owners.get(id(sink)) if sink is not None and sink.exclusive else None
     if sink is not None and owner is not None and owner.running():
-        raise PlanError(
-            f"the {sink.title} is taken by a running query",
-            got=f"query {owner.query!r}",
-            then="batches of the same number would replace each other's rows",
-            hint=f"{_HINT.format(sink.title)}, or stop that one first",
-        )
+        then = "batches of the same number would replace each other's rows"
+        hint = f"{_HINT.format(sink.title)}, or stop that one first"
+        raise PlanError(f"the {sink.title} is taken by a running query", got=f"query {owner.query!r}", then=then, hint=hint)
 
 
 def take_sinks(owner: Owner, *sinks: Sink | None) -> None:

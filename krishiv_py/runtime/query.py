@@ -487,12 +487,9 @@ class RunningQuery(Answering):
         spec, oldest_s = self._plan.stages[number].spec, to_us(max_age, "max_age", allow_zero=True) / 1e6
         at_us = None if window is None else time_point_us(window, "window")
         if last is not None:
-            raise PlanError(
-                "results that have left are not kept on Spark",
-                got=f"last={last!r}",
-                then="only open windows can be looked up there",
-                hint="leave `last` out, read the sink, or run the query with Session.in_process()",
-            )
+            then = "only open windows can be looked up there"
+            hint = "leave `last` out, read the sink, or run the query with Session.in_process()"
+            raise PlanError("results that have left are not kept on Spark", got=f"last={last!r}", then=then, hint=hint)
         keys = keys_of(StageOperator(spec), key)
         with self._looking:
             kept = self._snapshots.get(number)

@@ -120,11 +120,8 @@ def opened(store: Store, path: str, shown: str, *, as_lines: bool = False) -> It
 
 def gone(shown: str) -> SourceError:
     """Return the error for a file that was listed and is not there when it is to be read."""
-    return SourceError(
-        "a file went before it was read",
-        got=shown,
-        hint="put it back; remove files only after the batch that reads them is done",
-    )
+    hint = "put it back; remove files only after the batch that reads them is done"
+    return SourceError("a file went before it was read", got=shown, hint=hint)
 
 
 def _compression(path: str) -> str | None:
@@ -184,12 +181,9 @@ def located(path: str, *, streaming: bool, here: bool) -> Located:
             raise SourceError("no file matches the pattern", got=path, hint="correct the pattern")
         return Located(own, literal=False)
     if streaming and os.path.isfile(own):
-        raise SourceError(
-            "a stream of files needs a folder",
-            got=f"the file {path}",
-            then="no other file would ever come",
-            hint="pass its folder or a pattern, or read it with streaming=False",
-        )
+        then = "no other file would ever come"
+        hint = "pass its folder or a pattern, or read it with streaming=False"
+        raise SourceError("a stream of files needs a folder", got=f"the file {path}", then=then, hint=hint)
     return Located(own, literal=True)
 
 

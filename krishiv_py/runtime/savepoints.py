@@ -57,12 +57,9 @@ def writing(kind: str, folder: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as problem:
-        raise CheckpointError(
-            f"the {kind} {shown(folder)} cannot be written",
-            got=failure_text(problem),
-            then="there is none",
-            hint="see to room and rights there, or use another folder",
-        ) from problem
+        what = f"the {kind} {shown(folder)} cannot be written"
+        hint = "see to room and rights there, or use another folder"
+        raise CheckpointError(what, got=failure_text(problem), then="there is none", hint=hint) from problem
 
 
 def begin_folder(folder: str, kind: str, note: str, checkpoint: str = "") -> str:
@@ -78,22 +75,16 @@ def begin_folder(folder: str, kind: str, note: str, checkpoint: str = "") -> str
     """
     folder = absolute(folder).rstrip("/")
     if checkpoint and f"{folder}/".startswith(absolute(checkpoint).rstrip("/") + "/"):
-        raise CheckpointError(
-            f"a {kind} is inside the checkpoint that it is of",
-            got=folder,
-            then="it would be removed with it",
-            hint="pass a folder outside of the checkpoint",
-        )
+        then = "it would be removed with it"
+        hint = "pass a folder outside of the checkpoint"
+        raise CheckpointError(f"a {kind} is inside the checkpoint that it is of", got=folder, then=then, hint=hint)
     store, root = store_at(folder)
     with writing(kind, folder):
         names = {entry.base_name for entry in store.entries(root)}
         if names and (_UNFINISHED not in names or note in names):
-            raise CheckpointError(
-                f"the folder of the {kind} is not empty",
-                got=folder,
-                then="what is there would be mixed with it",
-                hint=f"pass a new folder; a {kind} is written once",
-            )
+            then = "what is there would be mixed with it"
+            hint = f"pass a new folder; a {kind} is written once"
+            raise CheckpointError(f"the folder of the {kind} is not empty", got=folder, then=then, hint=hint)
         if names:
             store.delete_folder(root)
         if store.local:
@@ -136,12 +127,9 @@ def check_version(folder: str, kind: str, version: int, newest: int) -> None:
         When its version is later than the `newest` that is known.
     """
     if version > newest:
-        raise CheckpointError(
-            f"the {kind} {folder} is of a later version of krishiv_py",
-            got=f"version {version}, known are versions up to {newest}",
-            then="it would be misread",
-            hint="use the version that wrote it, or a newer one",
-        )
+        what = f"the {kind} {folder} is of a later version of krishiv_py"
+        got = f"version {version}, known are versions up to {newest}"
+        raise CheckpointError(what, got=got, then="it would be misread", hint="use the version that wrote it, or a newer one")
 
 
 VERSION: Final = 1
@@ -574,19 +562,13 @@ def outlined(checkpoint: str) -> dict[str, Any]:
     """
     note = CheckpointNotes(checkpoint).plan()
     if note is None:
-        raise CheckpointError(
-            "no query has kept its state here",
-            got=checkpoint,
-            then="there is nothing to go on from",
-            hint="pass the folder of start(..., checkpoint=...)",
-        )
+        then = "there is nothing to go on from"
+        hint = "pass the folder of start(..., checkpoint=...)"
+        raise CheckpointError("no query has kept its state here", got=checkpoint, then=then, hint=hint)
     if "outline" not in note:
-        raise CheckpointError(
-            "an earlier version of krishiv_py ran the query of this checkpoint",
-            got=checkpoint,
-            then="it is not noted which stages and sources it has",
-            hint="start the query once with this version, on the engine that it ran on, and stop it",
-        )
+        what = "an earlier version of krishiv_py ran the query of this checkpoint"
+        hint = "start the query once with this version, on the engine that it ran on, and stop it"
+        raise CheckpointError(what, got=checkpoint, then="it is not noted which stages and sources it has", hint=hint)
     return note
 
 
@@ -597,18 +579,12 @@ class UnfinishedError(CheckpointError):
 def unfinished(checkpoint: str, batch: int | None) -> UnfinishedError:
     """Return the error for a checkpoint whose last batch is not finished; `batch` is None where none has begun."""
     if batch is None:
-        return UnfinishedError(
-            "the query has run no batch yet",
-            got=f"nothing in {checkpoint}",
-            then="there is no state to save",
-            hint="wait until its source has given rows; a changed plan can begin without a savepoint until then",
-        )
-    return UnfinishedError(
-        "the last batch of this checkpoint is not finished",
-        got=f"batch {batch} of {checkpoint}",
-        then="its state is not whole",
-        hint="start the query once more where it ran, with batches=Batches.available_now(), and try again",
-    )
+        then = "there is no state to save"
+        hint = "wait until its source has given rows; a changed plan can begin without a savepoint until then"
+        return UnfinishedError("the query has run no batch yet", got=f"nothing in {checkpoint}", then=then, hint=hint)
+    what = "the last batch of this checkpoint is not finished"
+    hint = "start the query once more where it ran, with batches=Batches.available_now(), and try again"
+    return UnfinishedError(what, got=f"batch {batch} of {checkpoint}", then="its state is not whole", hint=hint)
 
 
 def spread_stage(savepoint: Savepoint, stage: int, buckets: int) -> Iterator[BucketContent]:

@@ -91,12 +91,9 @@ class SessionRunner(Generic[Q]):
 
     def _check_name(self, name: str | None) -> None:
         if name is not None and any(q.name == name and q.status == "running" for q in self.queries):
-            raise PlanError(
-                f"a query named {name!r} runs already",
-                got="the name of a running query",
-                then="the library cannot distinguish the two, which might share a checkpoint",
-                hint="stop() it first, or start this one under another name; session.queries has the running ones",
-            )
+            then = "the library cannot distinguish the two, which might share a checkpoint"
+            hint = "stop() it first, or start this one under another name; session.queries has the running ones"
+            raise PlanError(f"a query named {name!r} runs already", got="the name of a running query", then=then, hint=hint)
 
     def _add(self, query: Q) -> None:
         """Keep the handle of a query, and forget those that have ended."""

@@ -40,12 +40,8 @@ def run(spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: Shu
     """Run a finite plan."""
     source = plan.source
     if not all(read.source.bounded for read in plan.reads):
-        raise PlanError(
-            "collect() needs an end",
-            got=source.detail(),
-            then="a streaming source never ends",
-            hint="use start(sink), or read the same data with streaming=False",
-        )
+        hint = "use start(sink), or read the same data with streaming=False"
+        raise PlanError("collect() needs an end", got=source.detail(), then="a streaming source never ends", hint=hint)
     gathered = Gathered(plan)
     if _nothing_sent(plan):
         return gathered.result()

@@ -80,19 +80,13 @@ def _plan_of(frame: DataFrame) -> str:
 def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
     """Return a streaming DataFrame of result rows, to go on with in plain Spark."""
     if plan.late.wants != "count":
-        raise PlanError(
-            "to_dataframe() has one output",
-            got=type(plan.late).__name__,
-            then="late rows would be lost",
-            hint="pass checkpoint=..., a folder, use start(sink), or a CountingLateEventHandler",
-        )
+        then = "late rows would be lost"
+        hint = "pass checkpoint=..., a folder, use start(sink), or a CountingLateEventHandler"
+        raise PlanError("to_dataframe() has one output", got=type(plan.late).__name__, then=then, hint=hint)
     spec = plan.spec
     if len(plan.stages) > 1:
-        raise PlanError(
-            "to_dataframe() of a stream that does not end has one stage",
-            got=f"{len(plan.stages)} stages",
-            hint="pass checkpoint=..., a folder, or use start(sink)",
-        )
+        what = "to_dataframe() of a stream that does not end has one stage"
+        raise PlanError(what, got=f"{len(plan.stages)} stages", hint="pass checkpoint=..., a folder, or use start(sink)")
     if uses_ledger(spec) or (spec.options.future_action != "warn" and spec.options.future_reference == "clock"):
         raise PlanError(
             "to_dataframe() knows no clock but the watermark of one source",
@@ -109,33 +103,21 @@ def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
             hint="pass checkpoint=..., a folder, use start(sink), or let the function load a pyarrow.Table by itself",
         )
     if plan.watermarked:
-        raise PlanError(
-            "to_dataframe() of a DataFrame with a watermark of its own",
-            got=plan.source.detail(),
-            then="with two in one query no window would ever end",
-            hint="pass checkpoint=..., a folder, or use start(sink)",
-        )
+        what = "to_dataframe() of a DataFrame with a watermark of its own"
+        hint = "pass checkpoint=..., a folder, or use start(sink)"
+        raise PlanError(what, got=plan.source.detail(), then="with two in one query no window would ever end", hint=hint)
     source = plan.source
     if isinstance(source, UnionSource):
-        raise PlanError(
-            "to_dataframe() knows one source only",
-            got=source.detail(),
-            hint="pass checkpoint=..., a folder, or use start(sink)",
-        )
+        hint = "pass checkpoint=..., a folder, or use start(sink)"
+        raise PlanError("to_dataframe() knows one source only", got=source.detail(), hint=hint)
     if isinstance(source, RangeSource):
-        raise PlanError(
-            "to_dataframe() needs a log of what a source planned",
-            got=source.detail(),
-            then="a restart would read other rows",
-            hint="pass checkpoint=..., a folder, or use start(sink)",
-        )
+        then = "a restart would read other rows"
+        hint = "pass checkpoint=..., a folder, or use start(sink)"
+        raise PlanError("to_dataframe() needs a log of what a source planned", got=source.detail(), then=then, hint=hint)
     if source.puts_aside:
-        raise PlanError(
-            "to_dataframe() has one output",
-            got=f'{source.detail()} with on_malformed="side_output"',
-            then="malformed input would be lost",
-            hint='pass checkpoint=..., a folder, read with on_malformed="fail", or use start(sink)',
-        )
+        got = f'{source.detail()} with on_malformed="side_output"'
+        hint = 'pass checkpoint=..., a folder, read with on_malformed="fail", or use start(sink)'
+        raise PlanError("to_dataframe() has one output", got=got, then="malformed input would be lost", hint=hint)
     if plan.stateless:
         return plain_frame(spark, plan)
     frame = scan(spark, source, spec.needs_columns, streaming=True)
@@ -305,12 +287,9 @@ def _check_home(store: Store, root: str, any_there: bool, *, durable: bool) -> N
     data = store.read(path)
     home = here if data is None else json.loads(unsealed(data, path, NEW_CHECKPOINT))
     if home != here and any_there:
-        raise CheckpointError(
-            "the checkpoint was moved, and it hands results over",
-            got=f"{here}, before {home}",
-            then="the query that reads the frame would read all of them again",
-            hint="move it back, or start with both queries",
-        )
+        what = "the checkpoint was moved, and it hands results over"
+        then = "the query that reads the frame would read all of them again"
+        raise CheckpointError(what, got=f"{here}, before {home}", then=then, hint="move it back, or start with both queries")
     if data is None or home != here:
         store.write(path, sealed(json.dumps(here).encode()), durable=durable)
 
@@ -371,12 +350,9 @@ def handed_frame(
 def _check(schema: pa.Schema) -> None:
     for field in schema:
         if not pa.types.is_null(field.type) and _has_null(field.type):
-            raise SchemaError(
-                f"column {field.name!r} cannot be handed over",
-                got=str(field.type),
-                then="no file can have a list or struct of nulls only",
-                hint="leave it out with .drop(...), or cast it",
-            )
+            then = "no file can have a list or struct of nulls only"
+            hint = "leave it out with .drop(...), or cast it"
+            raise SchemaError(f"column {field.name!r} cannot be handed over", got=str(field.type), then=then, hint=hint)
 
 
 def _has_null(type_: pa.DataType) -> bool:

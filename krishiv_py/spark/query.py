@@ -141,11 +141,9 @@ def patiently(begin: Callable[[], StreamingQuery], name: str) -> StreamingQuery:
                 RuntimeWarning,
                 stacklevel=2,
             )
-    raise EnvironmentSetupError(
-        "no Python process begins in time on the machine of the Spark Connect server",
-        got=f"{_ATTEMPTS} attempts, for each of which Spark waits 10 s",
-        hint="see what keeps that machine busy, or how long `python -c 'import pyspark.sql.connect'` takes there",
-    ) from last
+    what = "no Python process begins in time on the machine of the Spark Connect server"
+    hint = "see what keeps that machine busy, or how long `python -c 'import pyspark.sql.connect'` takes there"
+    raise EnvironmentSetupError(what, got=f"{_ATTEMPTS} attempts, for each of which Spark waits 10 s", hint=hint) from last
 
 
 _WAIT_S: Final = 2.0

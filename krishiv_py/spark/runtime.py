@@ -309,12 +309,9 @@ class SparkRunner(SessionRunner[StreamQuery]):
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Spread the state of a checkpoint over another number of tasks."""
         if is_connect(self.spark):
-            raise PlanError(
-                "session.rescale() needs the driver in this process",
-                got="a Spark Connect session",
-                then="Spark offers it to no other",
-                hint="call it from a session of Session.embedded(), builder() or from_spark()",
-            )
+            what = "session.rescale() needs the driver in this process"
+            hint = "call it from a session of Session.embedded(), builder() or from_spark()"
+            raise PlanError(what, got="a Spark Connect session", then="Spark offers it to no other", hint=hint)
         self._alive("rescale()")
         with as_own("session.rescale()"):
             rescale(self.spark, absolute(checkpoint).rstrip("/"), tasks, durable=self.profile != "dev-local")

@@ -75,12 +75,9 @@ def rescale(spark: SparkSession, checkpoint: str, tasks: int, *, durable: bool) 
     """
     manager = getattr(spark, "_streamingCheckpointManager", None)
     if manager is None:
-        raise EnvironmentSetupError(
-            "this Spark cannot spread state again",
-            got=f"Spark {spark.version}",
-            then="the checkpoint stays as it is",
-            hint="use Spark 4.2 or newer",
-        )
+        then = "the checkpoint stays as it is"
+        hint = "use Spark 4.2 or newer"
+        raise EnvironmentSetupError("this Spark cannot spread state again", got=f"Spark {spark.version}", then=then, hint=hint)
     work = Rescaling(checkpoint, tasks, durable=durable)
     work.check()
     lease = take(checkpoint, "session.rescale")
@@ -106,12 +103,8 @@ def check_rescaled(checkpoint: str, *, durable: bool) -> None:
     if batch in numbered(store, f"{root}/commits"):
         _moved_on(store, root, batch, durable=durable)
     elif batch in numbered(store, f"{root}/offsets"):
-        raise CheckpointError(
-            f"{checkpoint} is half spread over {note['tasks']} tasks",
-            got="a rescaling that was broken off",
-            then="its state cannot be read",
-            hint=_AGAIN,
-        )
+        what = f"{checkpoint} is half spread over {note['tasks']} tasks"
+        raise CheckpointError(what, got="a rescaling that was broken off", then="its state cannot be read", hint=_AGAIN)
     else:
         store.delete(f"{root}/{_NOTE}")
 
@@ -149,24 +142,15 @@ class Rescaling:
         """See that there is state, in buckets enough."""
         stored = CheckpointNotes(self.checkpoint).plan()
         if stored is None or not self._logged("offsets"):
-            raise CheckpointError(
-                "no query has kept its state here",
-                got=self.checkpoint,
-                hint="pass the folder of start(..., checkpoint=...), after a first micro-batch",
-            )
+            hint = "pass the folder of start(..., checkpoint=...), after a first micro-batch"
+            raise CheckpointError("no query has kept its state here", got=self.checkpoint, hint=hint)
         if not self._store.exists(f"{self._root}/state/0/_metadata"):
-            raise PlanError(
-                "the query of this checkpoint keeps no state",
-                got=self.checkpoint,
-                hint=f'set the session\'s "{_PARTITIONS}" instead',
-            )
+            hint = f'set the session\'s "{_PARTITIONS}" instead'
+            raise PlanError("the query of this checkpoint keeps no state", got=self.checkpoint, hint=hint)
         if self.tasks > stored["buckets"]:
-            raise PlanError(
-                f"the state of this checkpoint has {stored['buckets']} buckets, each for one task",
-                got=f"{self.tasks} tasks",
-                then="the others would have nothing to do",
-                hint=f'pass at most {stored["buckets"]}; a new checkpoint can have more: .config("{BUCKETS}", 64)',
-            )
+            what = f"the state of this checkpoint has {stored['buckets']} buckets, each for one task"
+            hint = f'pass at most {stored["buckets"]}; a new checkpoint can have more: .config("{BUCKETS}", 64)'
+            raise PlanError(what, got=f"{self.tasks} tasks", then="the others would have nothing to do", hint=hint)
 
     def run(self, manager: Any) -> None:
         """Note what is about to happen, let Spark move the state, and move the ledger on."""
@@ -192,11 +176,8 @@ class Rescaling:
     def _finished(self) -> int:
         last = self._logged("offsets")[-1]
         if last not in self._logged("commits"):
-            raise CheckpointError(
-                "the last micro-batch of this checkpoint is not finished",
-                got=f"batch {last}",
-                hint="start the query once more, with available_now(), then call session.rescale(...)",
-            )
+            hint = "start the query once more, with available_now(), then call session.rescale(...)"
+            raise CheckpointError("the last micro-batch of this checkpoint is not finished", got=f"batch {last}", hint=hint)
         return last
 
     def _announce(self, batch: int) -> None:
@@ -226,12 +207,9 @@ def plain_name(checkpoint: str) -> Iterator[str]:
         yield checkpoint
         return
     if not is_local_path(checkpoint):
-        raise PlanError(
-            "the state of a checkpoint of this name cannot be read",
-            got=checkpoint,
-            then="Spark looks for it under another name; queries run from it all the same",
-            hint="give checkpoints in HDFS and in buckets names of letters, digits and . = - _",
-        )
+        then = "Spark looks for it under another name; queries run from it all the same"
+        hint = "give checkpoints in HDFS and in buckets names of letters, digits and . = - _"
+        raise PlanError("the state of a checkpoint of this name cannot be read", got=checkpoint, then=then, hint=hint)
     folder = new_folder("link")
     try:
         link = f"{folder}/checkpoint"

@@ -107,11 +107,9 @@ def plain_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
     """
     source = plan.source
     if isinstance(source, MemorySource) and ReplayLog(source.spool).in_segments:
-        raise PlanError(
-            "a DataFrame of sends needs a memory stream that a session on Spark began",
-            got=f"{source.spool}, which a session in process began",
-            hint="pass another `spool`, or start the query with start(sink)",
-        )
+        got = f"{source.spool}, which a session in process began"
+        hint = "pass another `spool`, or start the query with start(sink)"
+        raise PlanError("a DataFrame of sends needs a memory stream that a session on Spark began", got=got, hint=hint)
     frame = scan(spark, plan.source, plan.spec.needs_columns, streaming=True)
     return mapped(frame.frame, RowsFrame(plan.spec, frame.reader).__call__, spark_ddl(plan.stage.layout.result_schema))
 

@@ -93,11 +93,8 @@ def _with_lag(spec: AnyWatermarkSpec | None, lag_us: int) -> AnyWatermarkSpec:
     if spec is None:
         return WatermarkSpec(lag_us)
     if spec._by_clock:
-        raise PlanError(
-            "the table goes by the clock, which has no lag",
-            got=f"SET watermark.lag: {show_us(lag_us)}",
-            hint="leave SET watermark.lag out",
-        )
+        hint = "leave SET watermark.lag out"
+        raise PlanError("the table goes by the clock, which has no lag", got=f"SET watermark.lag: {show_us(lag_us)}", hint=hint)
     if isinstance(spec, MultiSourceWatermarkSpec):
         return attrs.evolve(spec, sources=tuple((n, attrs.evolve(s, lag_us=lag_us)) for n, s in spec.sources))
     return attrs.evolve(spec, lag_us=lag_us)
@@ -134,19 +131,13 @@ def registered(name: str, stream: Stream | TimedStream, event_time: str | None, 
         mark = stream._draft.input
         if lag is not None or event_time not in (None, mark.column):
             got = f"event_time={event_time!r}, lag={lag!r}"
-            raise PlanError(
-                "this stream has its event time and watermark already",
-                got=got,
-                hint=f"register({name!r}, stream), or pass the stream as it was before .watermark(...)",
-            )
+            hint = f"register({name!r}, stream), or pass the stream as it was before .watermark(...)"
+            raise PlanError("this stream has its event time and watermark already", got=got, hint=hint)
         below = Stream(mark.input, stream.schema, stream._runner)
         return Registered(name, below, mark.column, mark.spec, mark.source_column, stream._draft.explicit, stream.late_handler)
     if not isinstance(stream, Stream):
-        raise PlanError(
-            "not a stream that can be queried",
-            got=type(stream).__name__,
-            hint="register a Stream, or the stream that .watermark(...) returns",
-        )
+        hint = "register a Stream, or the stream that .watermark(...) returns"
+        raise PlanError("not a stream that can be queried", got=type(stream).__name__, hint=hint)
     spec = None if lag is None else WatermarkSpec.fixed_lag(lag)
     timed = stream.with_watermark(spec or WatermarkSpec(0), event_time)
     return Registered(name, stream, timed._draft.input.column, spec)

@@ -200,20 +200,14 @@ class SqlContext:
     def _check_used(self, env: Env, planned: Stream | ResultStream, text: str) -> None:
         if env.lag_us is not None and planned._plan().stateless:
             del self._set["watermark.lag"]
-            raise PlanError(
-                "watermark.lag was set, and the query has no watermark",
-                got=text,
-                then="the setting had no effect, and is dropped",
-                hint="SET it right before a query with windows, joins or distinct rows; or write the query again",
-            )
+            then = "the setting had no effect, and is dropped"
+            hint = "SET it right before a query with windows, joins or distinct rows; or write the query again"
+            raise PlanError("watermark.lag was set, and the query has no watermark", got=text, then=then, hint=hint)
         if env.within_us is not None and not env.used:
             del self._set["deduplication.within"]
-            raise PlanError(
-                "deduplication.within was set, and the query drops no duplicates",
-                got=text,
-                then="the setting had no effect, and is dropped",
-                hint="write SELECT DISTINCT, or ROW_NUMBER() OVER (PARTITION BY id ORDER BY ts) with rn = 1",
-            )
+            then = "the setting had no effect, and is dropped"
+            hint = "write SELECT DISTINCT, or ROW_NUMBER() OVER (PARTITION BY id ORDER BY ts) with rn = 1"
+            raise PlanError("deduplication.within was set, and the query drops no duplicates", got=text, then=then, hint=hint)
 
 
 def _too_deep(text: str) -> PlanError:

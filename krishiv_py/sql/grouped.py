@@ -295,23 +295,17 @@ def neither(node: sg.Expression) -> PlanError:
     """Return the error for what a window holds many values of."""
     plain = isinstance(node, sg.Column) and not node.table
     text = node.name if plain else node.sql("spark")
-    return PlanError(
-        f"column {text!r} is neither grouped nor aggregated" if plain else "an expression is neither grouped nor aggregated",
-        got=text,
-        then="a window holds many values of it",
-        hint=f"add it to GROUP BY, or take one of its values: FIRST({text})",
-    )
+    what = f"column {text!r} is neither grouped nor aggregated" if plain else "an expression is neither grouped nor aggregated"
+    hint = f"add it to GROUP BY, or take one of its values: FIRST({text})"
+    return PlanError(what, got=text, then="a window holds many values of it", hint=hint)
 
 
 def _refuse_stars(node: sg.Expression) -> None:
     for star in node.find_all(sg.Star):
         if not isinstance(star.parent, sg.Count):
-            raise PlanError(
-                "SELECT * cannot be used over windows",
-                got=node.sql("spark"),
-                then="a window holds many rows",
-                hint="name keys, window functions and aggregates",
-            )
+            then = "a window holds many rows"
+            hint = "name keys, window functions and aggregates"
+            raise PlanError("SELECT * cannot be used over windows", got=node.sql("spark"), then=then, hint=hint)
 
 
 def _group(node: sg.Expression, items: list[Item], rows: Relation) -> sg.Expression:
@@ -339,11 +333,8 @@ def _with_aliases(node: sg.Expression, items: list[Item], groups: list[sg.Expres
             return part
         meant = named[part.name.lower()]
         if part.name.lower() in columns and not (isinstance(meant, sg.Column) and meant.name.lower() == part.name.lower()):
-            raise PlanError(
-                "HAVING names both a group and another column of the result",
-                got=part.sql("spark"),
-                hint="give the column of the result another name with AS",
-            )
+            hint = "give the column of the result another name with AS"
+            raise PlanError("HAVING names both a group and another column of the result", got=part.sql("spark"), hint=hint)
         return sg.Paren(this=meant.copy())
 
     return node.transform(step)
@@ -511,11 +502,8 @@ class _Made:
             if isinstance(part, sg.Column):
                 raise neither(part)
             if (call := window_call(part, self.rows.times)) is not None:
-                raise PlanError(
-                    "a window is not a value",
-                    got=str(call[0]),
-                    hint=f"select {call[0].kind}_start(...) or {call[0].kind}_end(...)",
-                )
+                hint = f"select {call[0].kind}_start(...) or {call[0].kind}_end(...)"
+                raise PlanError("a window is not a value", got=str(call[0]), hint=hint)
             return part
 
         made = node.transform(step)

@@ -204,12 +204,8 @@ class Sorter:
         if not isinstance(node, sg.Literal) or not node.is_int or time is None:
             return None
         if not pa.types.is_int64(rows.schema.field(time).type):
-            raise DurationError(
-                "a number is not a duration",
-                got=node.name,
-                then="a timestamp has no unit of its own",
-                hint="write INTERVAL '5' SECOND",
-            )
+            then = "a timestamp has no unit of its own"
+            raise DurationError("a number is not a duration", got=node.name, then=then, hint="write INTERVAL '5' SECOND")
         return int(node.name) * 1_000
 
 
@@ -313,12 +309,9 @@ def joined(
             raise _other_types(pair, one, other)
         keys.append((names[0], names[1]))
     if not keys:
-        raise PlanError(
-            "the join has no key",
-            got=" AND ".join(p.sql("spark") for p in parts) or "no ON",
-            then="every row would meet every other",
-            hint=_BOUND,
-        )
+        what = "the join has no key"
+        then = "every row would meet every other"
+        raise PlanError(what, got=" AND ".join(p.sql("spark") for p in parts) or "no ON", then=then, hint=_BOUND)
     shown = {c.actual for rows in (joined_sides.left, joined_sides.right) for c in rows.columns}
     renamed, streams = _copies([k for k in keys if shown & set(k)], streams, how)
     timed = [
@@ -347,11 +340,9 @@ def _other_types(pair: tuple[sg.Expression, sg.Expression], one: pa.DataType, ot
         text if type_ == both or both is None else f"CAST({text} AS {type_text(both)})"
         for text, type_ in zip(texts, (one, other), strict=True)
     ]
-    return ColumnError(
-        "the keys of both sides have other types",
-        got=f"{texts[0]} is {type_text(one)}, {texts[1]} is {type_text(other)}",
-        hint="join on columns of one type" if both is None else f"write {cast[0]} = {cast[1]}",
-    )
+    got = f"{texts[0]} is {type_text(one)}, {texts[1]} is {type_text(other)}"
+    hint = "join on columns of one type" if both is None else f"write {cast[0]} = {cast[1]}"
+    return ColumnError("the keys of both sides have other types", got=got, hint=hint)
 
 
 def _filtered(sides_found: Sides) -> Sides:
@@ -414,12 +405,8 @@ def _made(
         return left.window_join(right, on, window=_value(window), how=how), window
     if not conditions.lower or not conditions.upper:
         missing = "no bound" if not conditions.lower and not conditions.upper else "a bound on one side only"
-        raise PlanError(
-            "the join has no interval of time",
-            got=missing,
-            then="rows would have to be kept for ever",
-            hint=f"{_BOUND}; or {_WINDOWS}",
-        )
+        hint = f"{_BOUND}; or {_WINDOWS}"
+        raise PlanError("the join has no interval of time", got=missing, then="rows would have to be kept for ever", hint=hint)
     lower, upper = (dt.timedelta(microseconds=us) for us in (max(conditions.lower), min(conditions.upper)))
     return left.interval_join(right, on, lower=lower, upper=upper, how=how), None
 
@@ -446,11 +433,8 @@ def _same_window(conditions: Conditions, sides_found: Sides) -> WindowCall:
         )
     one, other = sides_found.left.window, sides_found.right.window
     if one is None or one != other:
-        raise PlanError(
-            "both sides of a window join have the same windows",
-            got=f"left {one}, right {other}",
-            hint="write the same window function on both sides",
-        )
+        hint = "write the same window function on both sides"
+        raise PlanError("both sides of a window join have the same windows", got=f"left {one}, right {other}", hint=hint)
     return one
 
 
@@ -508,12 +492,9 @@ def looked_up(left: Relation, table: Static, alias: str, parts: list[sg.Expressi
         raise refused(f"a {how} join with a table that does not change", node.sql("spark"), "write JOIN or LEFT JOIN")
     stream = left.stream
     if isinstance(stream, ResultStream):
-        raise PlanError(
-            "rows after a stage are not looked up in a table",
-            got=node.sql("spark"),
-            then="a lookup is a step before the watermark",
-            hint=f"join {table.name} in the innermost query, before windows and other joins",
-        )
+        then = "a lookup is a step before the watermark"
+        hint = f"join {table.name} in the innermost query, before windows and other joins"
+        raise PlanError("rows after a stage are not looked up in a table", got=node.sql("spark"), then=then, hint=hint)
     names = _names(left, table)
     theirs = tuple(Column(alias, n, names[n]) for n in table.schema.names)
     fields = [table.schema.field(n).with_name(made) for n, made in names.items()]

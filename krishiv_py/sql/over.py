@@ -126,12 +126,9 @@ def _first(rows: Relation, ranking: Ranking, most: int, env: Env) -> Relation:
     if rows.window is not None and {"start", "end"} <= roles:
         return _of_windows(rows, ranking, most, [p for p in partition if _role(p, rows) is None], env)
     if {"start", "end"} & roles or rows.pending:
-        raise PlanError(
-            "rows are ranked over more than one window",
-            got=ranking.node.sql("spark"),
-            then="such ranks would never be final",
-            hint="put both window_start and window_end into PARTITION BY",
-        )
+        then = "such ranks would never be final"
+        hint = "put both window_start and window_end into PARTITION BY"
+        raise PlanError("rows are ranked over more than one window", got=ranking.node.sql("spark"), then=then, hint=hint)
     return _of_identities(rows, ranking, most, partition, env)
 
 
@@ -146,11 +143,8 @@ def _role(node: sg.Expression, rows: Relation) -> Role | None:
 def _orders(ranking: Ranking) -> list[sg.Ordered]:
     order = ranking.node.args.get("order")
     if order is None:
-        raise PlanError(
-            "ranks without ORDER BY",
-            got=ranking.node.sql("spark"),
-            hint=f"{_SHOW}; equal rows go by event time, then by arrival",
-        )
+        hint = f"{_SHOW}; equal rows go by event time, then by arrival"
+        raise PlanError("ranks without ORDER BY", got=ranking.node.sql("spark"), hint=hint)
     orders: list[sg.Ordered] = order.expressions
     return orders
 
@@ -169,11 +163,8 @@ def _one_order(rows: Relation, ordered: sg.Ordered, expr: Expr) -> _Order:
     descending = bool(ordered.args.get("desc"))
     sure = isinstance(expr, Col) and any(c.actual == expr.name and (c.sure or c.role == "time") for c in rows.columns)
     if ordered.args.get("nulls_first") and not sure:
-        raise PlanError(
-            "nulls come first in this order",
-            got=ordered.sql("spark") or ordered.this.sql("spark"),
-            hint=f"write ORDER BY {ordered.this.sql('spark')}{' DESC' if descending else ''} NULLS LAST",
-        )
+        hint = f"write ORDER BY {ordered.this.sql('spark')}{' DESC' if descending else ''} NULLS LAST"
+        raise PlanError("nulls come first in this order", got=ordered.sql("spark") or ordered.this.sql("spark"), hint=hint)
     return _Order(expr, not descending)
 
 

@@ -78,12 +78,9 @@ def _queries(tree: sg.SetOperation) -> list[sg.Select | sg.SetOperation]:
 
 def _check(rows: Relation, first: Relation, tree: sg.SetOperation) -> None:
     if not isinstance(rows.stream, Stream) or rows.pending or rows.ranking is not None:
-        raise PlanError(
-            "UNION ALL is for rows of sources as they are",
-            got=tree.sql("spark"),
-            then="results of stages have watermarks of their own",
-            hint="unite the streams first, and group, join or rank in a query around UNION ALL",
-        )
+        then = "results of stages have watermarks of their own"
+        hint = "unite the streams first, and group, join or rank in a query around UNION ALL"
+        raise PlanError("UNION ALL is for rows of sources as they are", got=tree.sql("spark"), then=then, hint=hint)
     ours, theirs = len(first.visible), len(rows.visible)
     if ours != theirs:
         hint = f"select {ours} columns in each of them"
@@ -151,12 +148,9 @@ def spread(rows: Relation, node: sg.Expression, outer: bool = False) -> Relation
     wanted = (["pos"] if call.kind == "posexplode" else []) + (fields or ["col"]) + (["pos"] if call.ordinality else [])
     names = call.names or tuple(wanted)
     if len(names) != len(wanted):
-        raise PlanError(
-            f"{call.kind} gives {len(wanted)} columns",
-            got=node.sql("spark"),
-            then=f"{len(names)} are named",
-            hint=f"name {len(wanted)}: AS {', '.join(wanted)}",
-        )
+        then = f"{len(names)} are named"
+        hint = f"name {len(wanted)}: AS {', '.join(wanted)}"
+        raise PlanError(f"{call.kind} gives {len(wanted)} columns", got=node.sql("spark"), then=then, hint=hint)
     item = free("col", rows.schema.names)
     ranked = call.kind == "posexplode" or call.ordinality
     rank = free("pos", [*rows.schema.names, item]) if ranked else None
@@ -204,11 +198,8 @@ def _list_of(value: Expr, schema: pa.Schema, call: _Call, node: sg.Expression) -
         keys, values = Func("map_keys", (value,)), Func("map_values", (value,))
         return Func("zip_with", (keys, values, Lambda(("k", "v"), pair))), ["key", "value"]
     if not pa.types.is_list(type_) or (call.kind == "inline" and not pa.types.is_struct(type_.value_type)):
-        raise PlanError(
-            f"{call.kind} takes {'a list of structs' if call.kind == 'inline' else 'a list or a map'}",
-            got=f"{call.value.sql('spark')} is {type_text(type_)}",
-            hint=_WRITE,
-        )
+        what = f"{call.kind} takes {'a list of structs' if call.kind == 'inline' else 'a list or a map'}"
+        raise PlanError(what, got=f"{call.value.sql('spark')} is {type_text(type_)}", hint=_WRITE)
     spreads = call.kind == "inline" or (call.kind == "unnest" and pa.types.is_struct(type_.value_type))
     return value, [f.name for f in type_.value_type] if spreads else []
 
@@ -387,11 +378,8 @@ def _table(node: sg.Table, env: Env) -> Relation:
     if isinstance(table, Relation):
         return table.named(node.alias or node.name)
     if isinstance(table, Static):
-        raise PlanError(
-            "a table that does not change is not a stream",
-            got=table.name,
-            hint=f"look rows of a stream up in it: FROM events JOIN {table.name} ON events.id = {table.name}.id",
-        )
+        hint = f"look rows of a stream up in it: FROM events JOIN {table.name} ON events.id = {table.name}.id"
+        raise PlanError("a table that does not change is not a stream", got=table.name, hint=hint)
     return rows_of_table(table, node.alias or table.name)
 
 
@@ -456,11 +444,8 @@ def _name_of(node: sg.Expression) -> str:
 def _no_call(kind: Kind, call: sg.Expression) -> PlanError:
     lengths = ", ".join(f"INTERVAL '1' MINUTE /* {n} */" for n in LENGTHS[kind])
     by = " PARTITION BY user" if kind == "session" else ""
-    return PlanError(
-        f"the arguments of {kind.upper()} cannot be read",
-        got=call.sql("spark"),
-        hint=f"write TABLE({kind.upper()}(TABLE events{by}, DESCRIPTOR(ts), {lengths}))",
-    )
+    hint = f"write TABLE({kind.upper()}(TABLE events{by}, DESCRIPTOR(ts), {lengths}))"
+    return PlanError(f"the arguments of {kind.upper()} cannot be read", got=call.sql("spark"), hint=hint)
 
 
 def _data(node: sg.Expression, env: Env, inner: Inner) -> Relation:
@@ -477,12 +462,9 @@ def _with_bounds(rows: Relation, window: WindowCall, call: sg.Expression) -> Rel
     added = {"window_start": "start", "window_end": "end", "window_time": "time"}
     taken = [c.name for c in rows.visible if c.name.lower() in added]
     if taken:
-        raise PlanError(
-            "the table has columns of these names already",
-            got=", ".join(taken),
-            then="a window function adds its own",
-            hint=f"name them otherwise with AS in a query in brackets: {call.name.upper()}((SELECT ... FROM ...), ...)",
-        )
+        then = "a window function adds its own"
+        hint = f"name them otherwise with AS in a query in brackets: {call.name.upper()}((SELECT ... FROM ...), ...)"
+        raise PlanError("the table has columns of these names already", got=", ".join(taken), then=then, hint=hint)
     table = next((c.table for c in rows.visible), None)
     plain = tuple(attrs.evolve(c, role=None) if c.role in ("start", "end") else c for c in rows.columns)
     plain = tuple(attrs.evolve(c, name="\0time") if c.hidden and c.name.lower() in added else c for c in plain)

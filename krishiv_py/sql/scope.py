@@ -165,11 +165,8 @@ class Relation:
             return stream
         time = self.event_time
         if self.table is None or time is None:
-            raise PlanError(
-                "the rows have no event time",
-                got=f"columns {', '.join(c.name for c in self.visible)}",
-                hint="select the event time of the table in the inner query, too",
-            )
+            hint = "select the event time of the table in the inner query, too"
+            raise PlanError("the rows have no event time", got=f"columns {', '.join(c.name for c in self.visible)}", hint=hint)
         return attrs.evolve(self.table, event_time=time).timed(stream, lag_us)
 
     def find(self, node: sg.Column) -> tuple[Column, list[str]]:
@@ -201,11 +198,8 @@ class Relation:
     def _of_no_table(self, node: sg.Column) -> PlanError:
         tables = sorted({c.table for c in self.columns if c.table is not None})
         known = f"the table is {tables[0]!r}" if len(tables) == 1 else f"the tables are: {', '.join(tables) or '(unnamed)'}"
-        return PlanError(
-            "this column belongs to no table of the query",
-            got=node.sql("spark"),
-            hint=f"{known}; a field of a struct is named by its column: column.field",
-        )
+        hint = f"{known}; a field of a struct is named by its column: column.field"
+        return PlanError("this column belongs to no table of the query", got=node.sql("spark"), hint=hint)
 
     def check_quotes(self, tree: sg.Expression, also: Iterable[str] = ()) -> None:
         """Refuse texts in double quotes that have the name of a column, or of `also`, aliases; not in queries inside of `tree`.
@@ -291,17 +285,11 @@ def _only(columns: list[Column], node: sg.Column) -> Column:
 
 def _not_yet(node: sg.Column, column: Column) -> PlanError:
     if column.role == "rank":
-        return PlanError(
-            "a rank is known only of the rows that are kept",
-            got=node.sql("spark"),
-            then="ranks without a bound would keep every row",
-            hint=f"bound it in WHERE, and by AND only: WHERE {column.name} <= 3",
-        )
-    return PlanError(
-        "bounds of windows are known only after grouping",
-        got=node.sql("spark"),
-        hint="use them in GROUP BY, SELECT and HAVING of a query that groups by window_start, window_end",
-    )
+        then = "ranks without a bound would keep every row"
+        hint = f"bound it in WHERE, and by AND only: WHERE {column.name} <= 3"
+        return PlanError("a rank is known only of the rows that are kept", got=node.sql("spark"), then=then, hint=hint)
+    hint = "use them in GROUP BY, SELECT and HAVING of a query that groups by window_start, window_end"
+    return PlanError("bounds of windows are known only after grouping", got=node.sql("spark"), hint=hint)
 
 
 @attrs.frozen(eq=False)

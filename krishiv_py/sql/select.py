@@ -41,12 +41,9 @@ def plan(tree: Query, env: Env) -> Stream | ResultStream:
     if planned.ranking is not None:
         raise planned.ranking.unbounded()
     if planned.pending:
-        raise PlanError(
-            "rows of a window function are not grouped",
-            got=tree.sql("spark"),
-            then="a row has no bounds of its own",
-            hint="add GROUP BY window_start, window_end",
-        )
+        then = "a row has no bounds of its own"
+        hint = "add GROUP BY window_start, window_end"
+        raise PlanError("rows of a window function are not grouped", got=tree.sql("spark"), then=then, hint=hint)
     stream = planned.stream
     handler = None if planned.table is None else planned.table.late_handler
     if isinstance(stream, Stream) and handler is not None:
@@ -156,12 +153,9 @@ def mapped(tree: sg.Select, rows: Relation, condition: Expr | None) -> Relation:
     _distinct(columns)
     given = {c.role for c in columns if c.actual is None}
     if rows.pending and "rank" not in given and not {"start", "end"} <= given:
-        raise PlanError(
-            "a window function without the bounds of its windows",
-            got=tree.sql("spark"),
-            then="a row would come once for each of its windows, and no window would be known",
-            hint="select window_start and window_end, too, or leave the window function out",
-        )
+        then = "a row would come once for each of its windows, and no window would be known"
+        hint = "select window_start and window_end, too, or leave the window function out"
+        raise PlanError("a window function without the bounds of its windows", got=tree.sql("spark"), then=then, hint=hint)
     time = rows.event_time
     result_time = isinstance(stream, ResultStream)
     if time is not None and not any(c.role == "time" and c.actual for c in columns):

@@ -304,12 +304,8 @@ def clause_of(tree: sg.Expression, name: str) -> sg.Expression | None:
 
 def no_group(tree: sg.Select) -> PlanError:
     """Return the error for aggregates over a whole stream."""
-    return PlanError(
-        "the query has no GROUP BY",
-        got=tree.sql("spark"),
-        then="a stream never ends, so the result would never come",
-        hint=_SHOW,
-    )
+    then = "a stream never ends, so the result would never come"
+    return PlanError("the query has no GROUP BY", got=tree.sql("spark"), then=then, hint=_SHOW)
 
 
 def setting_of(statement: sg.Set) -> tuple[str, int]:

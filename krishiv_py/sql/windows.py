@@ -113,12 +113,9 @@ class CalendarCall(WindowCall):
     def same_again(self, tick_us: int) -> WindowCall:
         """See WindowCall."""
         if self.again is None:
-            raise PlanError(
-                "no windows end where these end",
-                got=str(self),
-                then="weeks end within months, quarters and years",
-                hint="group by a step of days, or write the outer window out",
-            )
+            then = "weeks end within months, quarters and years"
+            hint = "group by a step of days, or write the outer window out"
+            raise PlanError("no windows end where these end", got=str(self), then=then, hint=hint)
         return CalendarCall("tumble", (), window=self.again, again=self.again)
 
     def __str__(self) -> str:
@@ -176,11 +173,9 @@ def call_of(kind: Kind, lengths: list[sg.Expression], name: str) -> WindowCall:
         if zone is not None or any(u is not None and u[1] in _IN_MONTHS for u in units):
             return _calendar_call(kind, lengths, units, zone or "UTC", name)
     if len(lengths) > len(LENGTHS[kind]) + 1:
-        raise PlanError(
-            f"{name} takes lengths, an offset and a time zone",
-            got=", ".join(n.sql("spark") for n in lengths),
-            hint=f"write a zone last: {name}(..., INTERVAL '1' DAY, INTERVAL '6' HOUR, 'Europe/Berlin')",
-        )
+        what = f"{name} takes lengths, an offset and a time zone"
+        hint = f"write a zone last: {name}(..., INTERVAL '1' DAY, INTERVAL '6' HOUR, 'Europe/Berlin')"
+        raise PlanError(what, got=", ".join(n.sql("spark") for n in lengths), hint=hint)
     names = _SHOWN.get(kind, LENGTHS[kind]) if name in _CALLS else LENGTHS[kind]
     given = tuple(interval_us(n, name) for n, _ in zip(lengths, names, strict=False))
     more = lengths[len(names) :]
@@ -213,11 +208,9 @@ def _calendar_call(
     """Windows of the calendar of such lengths, and of the offset that may follow them."""
     known = [u for u in units if u is not None]
     if len(known) < len(LENGTHS[kind]) or len(lengths) > len(units) + 1:
-        raise PlanError(
-            f"{name} in a time zone takes whole hours, days, weeks, months, quarters or years",
-            got=", ".join(n.sql("spark") for n in lengths),
-            hint=f"write for instance INTERVAL '1' DAY; leave {zone!r} out for windows of minutes or seconds",
-        )
+        what = f"{name} in a time zone takes whole hours, days, weeks, months, quarters or years"
+        hint = f"write for instance INTERVAL '1' DAY; leave {zone!r} out for windows of minutes or seconds"
+        raise PlanError(what, got=", ".join(n.sql("spark") for n in lengths), hint=hint)
     offset = _offset_text(lengths[len(units)]) if len(lengths) > len(units) else "0 s"
     many, unit = known[-1]
     if kind == "tumble":
@@ -271,11 +264,8 @@ def _offset_text(node: sg.Expression) -> str:
 def _sparks(node: sg.Anonymous, times: tuple[str, ...]) -> WindowCall:
     """``window(ts, size[, slide[, offset]])``."""
     if not 2 <= len(node.expressions) <= 4:
-        raise PlanError(
-            "window takes 2 to 4 arguments",
-            got=node.sql("spark"),
-            hint=f"write window({_named(times)}, '1 minute'), or window({_named(times)}, size, slide, offset)",
-        )
+        hint = f"write window({_named(times)}, '1 minute'), or window({_named(times)}, size, slide, offset)"
+        raise PlanError("window takes 2 to 4 arguments", got=node.sql("spark"), hint=hint)
     column, size, *more = node.expressions
     check_time(column, times, "window")
     size_us = interval_us(size, "window")
@@ -297,12 +287,8 @@ def check_time(column: sg.Expression, times: tuple[str, ...], name: str) -> None
         known = f"the declared event time is {_named(times)!r}"
         if not times:
             known = "select the event time in the inner query, too"
-        raise PlanError(
-            f"{name} is not over the event time",
-            got=column.sql("spark"),
-            then="the watermark says nothing of it, so windows would never end",
-            hint=known,
-        )
+        then = "the watermark says nothing of it, so windows would never end"
+        raise PlanError(f"{name} is not over the event time", got=column.sql("spark"), then=then, hint=known)
 
 
 def interval_us(node: sg.Expression, name: str, *, allow_zero: bool = False, allow_negative: bool = False) -> int:

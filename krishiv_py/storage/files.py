@@ -209,11 +209,8 @@ def facts_of(path: str) -> tuple[int, int] | None:
 
 def _unreadable(path: str, problem: Exception) -> SourceError:
     where = getattr(problem, "filename", None) or path
-    return SourceError(
-        "a folder cannot be read",
-        got=f"{where}: {getattr(problem, 'strerror', None) or problem}",
-        hint="let this user list and enter it (chmod u+rx on folders, u+r on files), or read another path",
-    )
+    hint = "let this user list and enter it (chmod u+rx on folders, u+r on files), or read another path"
+    return SourceError("a folder cannot be read", got=f"{where}: {getattr(problem, 'strerror', None) or problem}", hint=hint)
 
 
 def _local(roots: list[str], known: Known) -> Iterator[File]:

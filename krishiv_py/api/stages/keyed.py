@@ -139,11 +139,8 @@ class WindowMethods(OptionMethods):
         if isinstance(spec, SlidingWindows):
             return self._windowed(spec._window(), WindowedStream)
         if not isinstance(spec, WindowOperation):
-            raise PlanError(
-                "not a window",
-                got=shown(spec),
-                hint='write .window(krishiv_py.windows.tumbling("1 min")), SlidingWindows.of(10_000) or a WindowAssigner()',
-            )
+            hint = 'write .window(krishiv_py.windows.tumbling("1 min")), SlidingWindows.of(10_000) or a WindowAssigner()'
+            raise PlanError("not a window", got=shown(spec), hint=hint)
         stage = {"lookback": LookBackStream, "time_interval": PaneStream}.get(spec.kind, WindowedStream)
         return self._windowed(spec, stage)
 

@@ -210,11 +210,8 @@ class ShownInALine(Answering):
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise PlanError(
-            f"{type(self).__name__} cannot be pickled",
-            got="a plan that belongs to its session",
-            hint="send a function that builds the pipeline: def pipeline(stream): return stream.watermark(...)",
-        )
+        hint = "send a function that builds the pipeline: def pipeline(stream): return stream.watermark(...)"
+        raise PlanError(f"{type(self).__name__} cannot be pickled", got="a plan that belongs to its session", hint=hint)
 
     def _said(self) -> list[str]:
         """Return the parts of the line."""

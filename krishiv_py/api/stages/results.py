@@ -174,11 +174,8 @@ class ResultStream(TimedStream):
         """
         one_of(on_fail, "on_fail", ("fail", "drop", "side_output"))
         if on_fail != "fail":
-            raise PlanError(
-                "an expectation of results can only fail",
-                got=f"on_fail={shown(on_fail)}",
-                hint="write it before the window, or leave results out with .filter(condition)",
-            )
+            hint = "write it before the window, or leave results out with .filter(condition)"
+            raise PlanError("an expectation of results can only fail", got=f"on_fail={shown(on_fail)}", hint=hint)
         return self._via(lambda rows: rows.expect(condition, on_fail, name=name))
 
     def select(self, *columns: str | Expr, **named: Expr | str) -> ResultStream:
@@ -363,12 +360,9 @@ class ResultStream(TimedStream):
 
     def _check_reloading(self, got: str) -> None:
         if self._stage_node.options.emit_mode == "retractions":
-            raise PlanError(
-                "results that may be withdrawn cannot be looked up in a table that changes",
-                got=got,
-                then="a result would be withdrawn with other values than it was given with",
-                hint='leave `reload` out, or emit("final")',
-            )
+            what = "results that may be withdrawn cannot be looked up in a table that changes"
+            then = "a result would be withdrawn with other values than it was given with"
+            raise PlanError(what, got=got, then=then, hint='leave `reload` out, or emit("final")')
 
     def watermark(self, column: str, lag: Duration) -> TimedStream:
         """Let the next stage wait `lag` longer than the stage before makes it.
@@ -393,12 +387,9 @@ class ResultStream(TimedStream):
         time = self._stage_node.time
         own = time.column if time is not None and time.of_row else None
         if not isinstance(column, str) or column not in (self._output.time_column, own):
-            raise PlanError(
-                "results have the event time of their stage",
-                got=shown(column),
-                then="another one could go against the watermark, and rows be lost",
-                hint=f"write .watermark({self._output.time_column!r}, lag), or leave it out",
-            )
+            then = "another one could go against the watermark, and rows be lost"
+            hint = f"write .watermark({self._output.time_column!r}, lag), or leave it out"
+            raise PlanError("results have the event time of their stage", got=shown(column), then=then, hint=hint)
         self._check_followed()
         spec = WatermarkSpec(to_us(lag, "lag", allow_zero=True))
         return attrs.evolve(self, draft=attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, spec=spec)))
@@ -447,11 +438,8 @@ class ResultStream(TimedStream):
         [{'window_start': 0, 'window_end': 10, 'sum_n': 9}]
         """
         if self._stage_node.operation.nature.gives_rows or self._steps:
-            raise OrderError(
-                ".collect_with_aggs() is not a step of this stage",
-                got=f"a {type(self).__name__}",
-                hint="call .tumbling_window(...) or another window first, or .collect() for the rows",
-            )
+            hint = "call .tumbling_window(...) or another window first, or .collect() for the rows"
+            raise OrderError(".collect_with_aggs() is not a step of this stage", got=f"a {type(self).__name__}", hint=hint)
         return results_of(aggregated(self._stage, self._spec().row_schema, [aggs]), self._runner).collect()
 
     def results(self) -> ResultStream:
@@ -484,12 +472,9 @@ class ResultStream(TimedStream):
 
     def _check_options(self) -> None:
         if self._draft.explicit != ExplicitOptions():
-            raise OrderError(
-                "options were set for another stage, and no window follows",
-                got="options after the results",
-                then="they would have no effect",
-                hint="set options of the stage before its steps: .agg(...).emit(...).filter(...)",
-            )
+            what = "options were set for another stage, and no window follows"
+            hint = "set options of the stage before its steps: .agg(...).emit(...).filter(...)"
+            raise OrderError(what, got="options after the results", then="they would have no effect", hint=hint)
 
     @property
     def _after(self) -> tuple[Prefix, ...]:

@@ -129,11 +129,8 @@ def named_plans(streams: object, what: str, engine: Engine | None = None) -> lis
 
 
 def _no_outputs(what: str, got: object) -> PlanError:
-    return PlanError(
-        f"{what} takes a list of outputs",
-        got=shown(got),
-        hint="end each stream with .to(sink): [per_minute.to(sink), rest.to(other)]",
-    )
+    hint = "end each stream with .to(sink): [per_minute.to(sink), rest.to(other)]"
+    return PlanError(f"{what} takes a list of outputs", got=shown(got), hint=hint)
 
 
 def plan_of_rows(node: Node, handler: LateEventHandler, engine: Engine | None, late: LateColumns | None) -> PhysicalPlan:

@@ -73,12 +73,9 @@ class TimedStream(RunMethods, KeyedStream):
         `late` overrides what the late handler wants of malformed input.
         """
         if self._draft.explicit != ExplicitOptions():
-            raise OrderError(
-                "options were set, and neither window nor .drop_duplicates follows",
-                got="options after .watermark",
-                then="they would have no effect",
-                hint="leave them out, or add the window they are for",
-            )
+            what = "options were set, and neither window nor .drop_duplicates follows"
+            hint = "leave them out, or add the window they are for"
+            raise OrderError(what, got="options after .watermark", then="they would have no effect", hint=hint)
         rows = without_marked(self._draft.input.input, self.schema.names)
         return plan_of_rows(rows, self.late_handler, engine, late)
 
@@ -175,11 +172,9 @@ class TimedStream(RunMethods, KeyedStream):
         for column in filter(None, (mark.column, mark.source_column)):
             was = made.get(column)
             if not isinstance(was, Col) or was.name != column:
-                raise OrderError(
-                    f"{column!r} is what the watermark follows",
-                    got="a step after .watermark(...) that changes it or leaves it out",
-                    hint="keep it as it is, or write the step before .watermark(...)",
-                )
+                got = "a step after .watermark(...) that changes it or leaves it out"
+                hint = "keep it as it is, or write the step before .watermark(...)"
+                raise OrderError(f"{column!r} is what the watermark follows", got=got, hint=hint)
         return self._over(keeping_mark(after._node), after.schema)
 
     def _over(self, node: Node, schema: pa.Schema) -> TimedStream:
@@ -235,20 +230,15 @@ def timed(
     kind = time_kind(schema, column)
     lags = [spec.lag_us] if isinstance(spec, WatermarkSpec) else [s.lag_us for _, s in spec.sources]
     if kind == "bigint_ms" and any(lag % 1_000 for lag in lags):
-        raise DurationError(
-            "`lag` is finer than the time column",
-            got=f"{lags} µs",
-            then=f"{column!r} has whole milliseconds",
-            hint="use a lag of whole milliseconds",
-        )
+        then = f"{column!r} has whole milliseconds"
+        hint = "use a lag of whole milliseconds"
+        raise DurationError("`lag` is finer than the time column", got=f"{lags} µs", then=then, hint=hint)
     if isinstance(spec, MultiSourceWatermarkSpec):
         _check_sources(spec, schema, source_column)
         if spec.max_drift_us is not None and not isinstance(source_of(node), UnionSource):
-            raise PlanError(
-                "max_drift holds streams of a union back",
-                got=f"{source_of(node).title} {source_of(node).detail()}",
-                hint='leave it out, or write session.union({"a": ..., "b": ...})',
-            )
+            got = f"{source_of(node).title} {source_of(node).detail()}"
+            hint = 'leave it out, or write session.union({"a": ..., "b": ...})'
+            raise PlanError("max_drift holds streams of a union back", got=got, hint=hint)
         _check_union(spec, node, source_column)
     elif source_column is not None:
         raise PlanError(
@@ -263,12 +253,9 @@ def by_clock(node: Node, schema: pa.Schema, name: str, runner: Runner, late: Lat
     column_name(name, "processing_time")
     taken = next((n for n in schema.names if n.lower() == name.lower()), None)
     if taken is not None:
-        raise ColumnError(
-            "the stream has a column of this name",
-            got=shown(taken),
-            then="it would hide the time of the clock, or be hidden by it",
-            hint='name it otherwise: .processing_time("arrived"), or write .watermark(...) to go by that column',
-        )
+        then = "it would hide the time of the clock, or be hidden by it"
+        hint = 'name it otherwise: .processing_time("arrived"), or write .watermark(...) to go by that column'
+        raise ColumnError("the stream has a column of this name", got=shown(taken), then=then, hint=hint)
     step = Project(node, (*((n, col(n)) for n in schema.names), (name, BatchTime())))
     timed_schema = schema.append(pa.field(name, pa.timestamp("us", "UTC")))
     return timed(step, timed_schema, name, ProcessingTime(), None, runner, late)
@@ -276,11 +263,8 @@ def by_clock(node: Node, schema: pa.Schema, name: str, runner: Runner, late: Lat
 
 def _check_sources(spec: MultiSourceWatermarkSpec, schema: pa.Schema, source_column: str | None) -> None:
     if not spec.sources and spec.unknown_action != "register":
-        raise PlanError(
-            "a MultiSourceWatermarkSpec without sources",
-            got="0 sources",
-            hint='add .source("a", WatermarkSpec.fixed_lag(5_000))',
-        )
+        hint = 'add .source("a", WatermarkSpec.fixed_lag(5_000))'
+        raise PlanError("a MultiSourceWatermarkSpec without sources", got="0 sources", hint=hint)
     if source_column is None:
         raise PlanError("which column names the source?", got="None", hint='pass source_column="source"')
     known_column(source_column, schema.names, "with_watermark(source_column)")
@@ -307,12 +291,9 @@ def _check_union(spec: MultiSourceWatermarkSpec, node: Node, source_column: str 
     sent, declared = named[1], [name for name, _ in spec.sources]
     missing, extra = [n for n in declared if n not in sent], [n for n in sent if n not in declared]
     if missing:
-        raise PlanError(
-            f"no {what} has the name of a declared source",
-            got=", ".join(map(repr, missing)),
-            then="it would hold the watermark for ever",
-            hint=f"the names are {', '.join(map(repr, sent))}",
-        )
+        then = "it would hold the watermark for ever"
+        hint = f"the names are {', '.join(map(repr, sent))}"
+        raise PlanError(f"no {what} has the name of a declared source", got=", ".join(map(repr, missing)), then=then, hint=hint)
     if extra and spec.unknown_action != "register":
         hint = f'add .source({extra[0]!r}, WatermarkSpec.fixed_lag("5 s"))'
         raise PlanError(f"a {what} is not a declared source", got=", ".join(map(repr, extra)), hint=hint)

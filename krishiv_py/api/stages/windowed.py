@@ -308,12 +308,9 @@ class LookBackStream(WindowedStream):
         """Return a plan over whole rows; they travel as one aggregate input."""
         switches = [name for name in ("with_row", "exclude_self") if getattr(window, name)]
         if switches:
-            raise PlanError(
-                f"{switches[0]} goes with aggregates only",
-                got=window.describe(),
-                then="matches and pairs tell whole rows, and a row never meets itself",
-                hint=f"leave {switches[0]} out",
-            )
+            then = "matches and pairs tell whole rows, and a row never meets itself"
+            hint = f"leave {switches[0]} out"
+            raise PlanError(f"{switches[0]} goes with aggregates only", got=window.describe(), then=then, hint=hint)
         rows = collect_list(StructOf(tuple(self._row_schema().names))).alias(MATCHES)
         return self._results(self._draft.doing(attrs.evolve(window, aggs=(rows,))))
 
@@ -403,11 +400,8 @@ class PaneStream(WindowedStream):
         wanted = [] if isinstance(aggs, (tuple, list)) and not aggs else [aggs]
         schema = None if submits is None else as_schema(submits)
         if schema is not None and wanted:
-            raise PlanError(
-                "aggregates cannot be combined with submitted tuples",
-                got=shown(aggs),
-                hint="leave aggs out, or work them out of pane.data",
-            )
+            hint = "leave aggs out, or work them out of pane.data"
+            raise PlanError("aggregates cannot be combined with submitted tuples", got=shown(aggs), hint=hint)
         taken = {n.lower() for n in (*self._draft.keys, "window_start", "window_end", "pane_timing", "pane_index", "op")}
         clash = [n for n in (schema.names if schema is not None else ()) if n.lower() in taken]
         if clash:

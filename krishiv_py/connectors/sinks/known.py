@@ -79,11 +79,8 @@ def _check_files(sink: FolderSink) -> None:
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
         raise PlanError(f"{sink.title} has no folder", got=shown(path), hint="give it an attribute `path` with the folder")
     if isinstance(sink, FileSink) and not (isinstance(suffix, str) and suffix.startswith(".") and "/" not in suffix):
-        raise PlanError(
-            f"{sink.title} has no suffix for its files",
-            got=shown(suffix),
-            hint='give the class an attribute such as suffix = ".csv"',
-        )
+        hint = 'give the class an attribute such as suffix = ".csv"'
+        raise PlanError(f"{sink.title} has no suffix for its files", got=shown(suffix), hint=hint)
 
 
 @attrs.frozen(eq=False)
@@ -136,12 +133,9 @@ def given_handler(handler: object, on_error: OnError) -> LateEventHandler:
     if on_error == "fail":
         return given
     if side_output(given) is not None:
-        raise PlanError(
-            "a side output has no other output for its rows",
-            got='on_error="side_output"',
-            then="late rows and results are written together, or not at all",
-            hint="leave on_error out",
-        )
+        then = "late rows and results are written together, or not at all"
+        hint = "leave on_error out"
+        raise PlanError("a side output has no other output for its rows", got='on_error="side_output"', then=then, hint=hint)
     return SparedLateEventHandler(given)
 
 

@@ -72,11 +72,8 @@ def check_marks(op: pa.Array) -> None:
     known = pc.fill_null(pc.or_(pc.is_in(op, pa.array(_GONE)), pc.is_in(op, pa.array(_ADDED))), False)
     if not pc.all(known, min_count=0).as_py():
         row = pc.index(known, False).as_py()
-        raise OperatorError(
-            "a row says of itself no known change",
-            got=shown(op[row].as_py()),
-            hint="the marks are +I, -U, +U, -D; give a column of your own another name than `op`",
-        )
+        hint = "the marks are +I, -U, +U, -D; give a column of your own another name than `op`"
+        raise OperatorError("a row says of itself no known change", got=shown(op[row].as_py()), hint=hint)
 
 
 def one_form(rows: pa.Table, key: Sequence[str]) -> pa.Table:

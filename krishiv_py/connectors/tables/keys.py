@@ -122,8 +122,5 @@ def check_key(sink: str, key: Sequence[str], schema: pa.Schema) -> None:
             raise unknown_column(name, columns.names, f"`key` of {sink}")
         kind = columns.field(name).type
         if pa.types.is_nested(kind) or pa.types.is_null(kind):
-            raise SchemaError(
-                f"`key` of {sink} is a column that cannot be compared",
-                got=f"{name} is {kind}",
-                hint="name plain columns, such as the keys and window_start",
-            )
+            hint = "name plain columns, such as the keys and window_start"
+            raise SchemaError(f"`key` of {sink} is a column that cannot be compared", got=f"{name} is {kind}", hint=hint)

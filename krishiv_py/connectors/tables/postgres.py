@@ -196,11 +196,8 @@ class Database:
         try:
             settings = psycopg.conninfo.conninfo_to_dict(text)
         except psycopg.Error:  # whose text quotes what it could not read
-            raise PlanError(
-                "`conninfo` cannot be read",
-                got=f"a text of {len(text)} characters",
-                hint='pass "postgresql://user@host/database" or "host=... dbname=... user=..."; encode signs as URLs need',
-            ) from None
+            hint = 'pass "postgresql://user@host/database" or "host=... dbname=... user=..."; encode signs as URLs need'
+            raise PlanError("`conninfo` cannot be read", got=f"a text of {len(text)} characters", hint=hint) from None
         host = settings.get("host") or settings.get("hostaddr") or "localhost"
         return cls(text, str(settings.get("dbname", "the default database")), f"{host}:{settings.get('port', 5432)}")
 
@@ -217,11 +214,9 @@ class Database:
             known = psycopg.conninfo.conninfo_to_dict(self.address)
             return psycopg.connect(self.address, **{k: v for k, v in _DEFAULTS.items() if k not in known})
         except psycopg.Error as problem:
-            raise OperatorError(
-                "PostgreSQL cannot be reached",
-                got=f"{self.title}: {self.clean(str(problem))}",
-                hint="see that the server runs, and that address, user and password are right",
-            ) from None
+            got = f"{self.title}: {self.clean(str(problem))}"
+            hint = "see that the server runs, and that address, user and password are right"
+            raise OperatorError("PostgreSQL cannot be reached", got=got, hint=hint) from None
 
     def failed(self, table: str, problem: BaseException) -> OperatorError:
         """Return the error for a statement that failed."""
@@ -341,12 +336,9 @@ def check_table(connection: Any, path: Sequence[str], ledger: Sequence[str], col
     if key and not _is_unique(connection, oid, key):
         names, quoted = ", ".join(key), driver().sql.SQL(", ").join(map(driver().sql.Identifier, key)).as_string(connection)
         table = driver().sql.Identifier(*path).as_string(connection)
-        raise SchemaError(
-            f"table {title} has no unique index over `key`",
-            got=names,
-            then="results of one key could not replace each other",
-            hint=f"CREATE UNIQUE INDEX ON {table} ({quoted}) NULLS NOT DISTINCT, or let the sink make the table",
-        )
+        then = "results of one key could not replace each other"
+        hint = f"CREATE UNIQUE INDEX ON {table} ({quoted}) NULLS NOT DISTINCT, or let the sink make the table"
+        raise SchemaError(f"table {title} has no unique index over `key`", got=names, then=then, hint=hint)
 
 
 def _check_ledger(connection: Any, oid: int, title: str) -> None:

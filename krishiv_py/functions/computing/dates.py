@@ -130,12 +130,9 @@ def read_regex(pattern: str) -> str:
             continue
         group = f"(?P<f>[0-9]{{1,{piece.count}}})" if piece.letter == "S" else _READ.get((piece.letter, piece.count))
         if group is None or piece.letter in seen:
-            raise ExpressionError(
-                "texts cannot be read by this pattern",
-                got=shown(pattern),
-                then=f"{piece.letter * piece.count} is not read, or is there twice",
-                hint="use yyyy, MM or M, dd or d, HH or H, mm or m, ss or s, S to SSSSSS, and text in single quotes",
-            )
+            then = f"{piece.letter * piece.count} is not read, or is there twice"
+            hint = "use yyyy, MM or M, dd or d, HH or H, mm or m, ss or s, S to SSSSSS, and text in single quotes"
+            raise ExpressionError("texts cannot be read by this pattern", got=shown(pattern), then=then, hint=hint)
         seen.append(piece.letter)
         out.append(group)
     known = {"y": "y", "M": "m", "d": "d", "H": "H", "m": "M", "s": "S", "S": "f"}
@@ -144,12 +141,8 @@ def read_regex(pattern: str) -> str:
 
 
 def _unknown(pattern: str, what: str) -> ExpressionError:
-    return ExpressionError(
-        "the pattern of a time cannot be read",
-        got=shown(pattern),
-        then=f"it has {what}",
-        hint="use yyyy MM dd HH mm ss SSSSSS, yy, MMM, MMMM, E, EEEE, hh, a, and text in single quotes",
-    )
+    hint = "use yyyy MM dd HH mm ss SSSSSS, yy, MMM, MMMM, E, EEEE, hh, a, and text in single quotes"
+    return ExpressionError("the pattern of a time cannot be read", got=shown(pattern), then=f"it has {what}", hint=hint)
 
 
 PARTS: Final[dict[str, Callable[[Any], Any]]] = {

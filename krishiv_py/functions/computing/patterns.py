@@ -23,12 +23,9 @@ def like_regex(pattern: str, escape: str = "\\") -> str:
         if char == escape:
             position += 1
             if position == len(pattern) or pattern[position] not in ("%", "_", escape):
-                raise ExpressionError(
-                    "a LIKE pattern has a backslash before another character",
-                    got=shown(pattern),
-                    then="Spark reads no such pattern",
-                    hint=r"write \% for a percent sign, \_ for an underscore, \\ for a backslash",
-                )
+                what = "a LIKE pattern has a backslash before another character"
+                hint = r"write \% for a percent sign, \_ for an underscore, \\ for a backslash"
+                raise ExpressionError(what, got=shown(pattern), then="Spark reads no such pattern", hint=hint)
             out.append(_plain(pattern[position]))
         else:
             out.append({"%": ".*", "_": "."}.get(char) or _plain(char))
@@ -272,12 +269,9 @@ def replacement(text: str, groups: int) -> str:
 
 
 def _unreadable(text: str) -> ExpressionError:
-    return ExpressionError(
-        "the replacement cannot be read",
-        got=shown(text),
-        then="it names no group of the regular expression",
-        hint=r"write $1 for the first group, \$ for a dollar sign, \\ for a backslash",
-    )
+    then = "it names no group of the regular expression"
+    hint = r"write $1 for the first group, \$ for a dollar sign, \\ for a backslash"
+    return ExpressionError("the replacement cannot be read", got=shown(text), then=then, hint=hint)
 
 
 def check_pattern(name: str, args: tuple[object, ...]) -> None:
@@ -302,11 +296,7 @@ def check_pattern(name: str, args: tuple[object, ...]) -> None:
         elif regex.to_end or (name != "regexp_replace" and regex.anchored) or (name == "split" and regex.groups):
             why = "an end, start or group, which it takes in another way"
     if why is not None:
-        raise ExpressionError(
-            f"{name} cannot take this regular expression",
-            got=shown(pattern),
-            then=f"it has {why}",
-            hint="write it without, with (?:...) or \\z",
-        )
+        what = f"{name} cannot take this regular expression"
+        raise ExpressionError(what, got=shown(pattern), then=f"it has {why}", hint="write it without, with (?:...) or \\z")
     if name == "regexp_replace":
         replacement(str(args[2]), regex.groups)

@@ -23,23 +23,14 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
         When the aggregate does not take such values.
     """
     if pa.types.is_null(type_) and call._takes != "rows":
-        raise ExpressionError(
-            f"{call.func} takes values of some type",
-            got=f"{call.arg!r}, which is null only",
-            hint='cast it: col("x").cast("double")',
-        )
+        hint = 'cast it: col("x").cast("double")'
+        raise ExpressionError(f"{call.func} takes values of some type", got=f"{call.arg!r}, which is null only", hint=hint)
     if call._takes == "numbers" and not is_numeric(type_):
-        raise ExpressionError(
-            f"{call.func} takes numbers",
-            got=f"{call.arg!r} of type {type_text(type_)}",
-            hint='cast it: col("x").cast("double")',
-        )
+        hint = 'cast it: col("x").cast("double")'
+        raise ExpressionError(f"{call.func} takes numbers", got=f"{call.arg!r} of type {type_text(type_)}", hint=hint)
     if call._takes == "integers" and not pa.types.is_integer(type_):
-        raise ExpressionError(
-            f"{call.func} takes whole numbers",
-            got=f"{call.arg!r} of type {type_text(type_)}",
-            hint='cast it: col("x").cast("bigint")',
-        )
+        hint = 'cast it: col("x").cast("bigint")'
+        raise ExpressionError(f"{call.func} takes whole numbers", got=f"{call.arg!r} of type {type_text(type_)}", hint=hint)
     if call._takes == "conditions" and not pa.types.is_boolean(type_):
         raise ExpressionError(
             f"{call.func} takes a condition", got=f"{call.arg!r} of type {type_text(type_)}", hint='compare it: col("x") > 0'

@@ -294,12 +294,9 @@ class IntSum(AggKernel):
         if wraps.any():
             row = int(np.flatnonzero(wraps)[0])
             exact = partials[0][row].as_py() + (int(wraps[row]) << 64)
-            raise AggregateOverflowError(
-                f"{self.label} left the 64-bit range",
-                got=exact,
-                then="a wrapped value would be wrong",
-                hint='sum col(...).cast("double") or a decimal instead',
-            )
+            then = "a wrapped value would be wrong"
+            hint = 'sum col(...).cast("double") or a decimal instead'
+            raise AggregateOverflowError(f"{self.label} left the 64-bit range", got=exact, then=then, hint=hint)
         return partials[0]
 
     def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:

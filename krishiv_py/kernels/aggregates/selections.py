@@ -455,11 +455,9 @@ def _ranked(call: TopK | BottomK | MaxBy | MinBy, type_: pa.DataType) -> AggKern
     for i in range(1 + len(then)):
         by = type_.field(i).type
         if pa.types.is_nested(by) or pa.types.is_null(by):
-            raise ExpressionError(
-                f"{call.func} ranks rows by values that can be compared",
-                got=f"`{'then' if i else 'by'}` of type {type_text(by)}",
-                hint="rank by a number, a text, a time or a field of the value",
-            )
+            got = f"`{'then' if i else 'by'}` of type {type_text(by)}"
+            hint = "rank by a number, a text, a time or a field of the value"
+            raise ExpressionError(f"{call.func} ranks rows by values that can be compared", got=got, hint=hint)
     side: Literal["min", "max"] = "max" if isinstance(call, (MaxBy, TopK)) else "min"
     if isinstance(call, (TopK, BottomK)):
         return Ranked(type_, side, call.k, tuple("min" if first == "smallest" else "max" for first in then))

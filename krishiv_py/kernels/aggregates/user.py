@@ -366,13 +366,8 @@ class User(AggKernel):
         return self.type
 
     def _fail(self, step: str, problem: BaseException, value: object, group: int | None) -> GroupError:
-        return GroupError(
-            f"{self.label} failed in `{step}`",
-            self._shown(value),
-            failure_text(problem),
-            f"fix the aggregator's `{step}`",
-            group,
-        )
+        what = f"{self.label} failed in `{step}`"
+        return GroupError(what, self._shown(value), failure_text(problem), f"fix the aggregator's `{step}`", group)
 
     def _shown(self, value: object) -> str:
         return HIDDEN if self.secret else shown(value)
@@ -394,13 +389,8 @@ class User(AggKernel):
                 out.append(types.dumps(accumulator))
             except RAISED as problem:  # pickling calls user code too
                 hint = "keep plain values in it, or name its classes: state_types = (MyClass,) on the aggregator"
-                raise GroupError(
-                    f"{self.label}: what `{step}` returned cannot be kept in state",
-                    self._shown(accumulator),
-                    failure_text(problem),
-                    hint,
-                    group,
-                ) from problem
+                what = f"{self.label}: what `{step}` returned cannot be kept in state"
+                raise GroupError(what, self._shown(accumulator), failure_text(problem), hint, group) from problem
         return [pa.array(out, pa.binary())]
 
     def _read(self, blob: bytes, group: int) -> Any:
@@ -409,13 +399,8 @@ class User(AggKernel):
             return types.loads(blob)
         except RAISED as problem:  # whatever the class of an accumulator raises
             hint = "name the class in `state_types` of the aggregator if you trust the checkpoint, or start with a new one"
-            raise GroupError(
-                f"{self.label}: an accumulator in state cannot be read",
-                self._shown(blob[:60]),
-                failure_text(problem),
-                hint,
-                group,
-            ) from problem
+            what = f"{self.label}: an accumulator in state cannot be read"
+            raise GroupError(what, self._shown(blob[:60]), failure_text(problem), hint, group) from problem
 
     def _added(self, values: list[Any], ids: Ints, n: int) -> list[Any]:
         accumulators = [self._create(group) for group in range(n)]
@@ -433,12 +418,8 @@ class User(AggKernel):
             only = int(ids[0]) if len(ids) and (ids == ids[0]).all() else None
             raise self._fail("partial", problem, values.to_pylist()[:20], only) from problem
         if len(accumulators) != n:
-            raise GroupError(
-                f"{self.label}: `partial` gave another number of accumulators than there are groups",
-                f"{len(accumulators)} for {n} groups",
-                "results would go to other keys",
-                _TOO_MANY,
-            )
+            what = f"{self.label}: `partial` gave another number of accumulators than there are groups"
+            raise GroupError(what, f"{len(accumulators)} for {n} groups", "results would go to other keys", _TOO_MANY)
         return accumulators
 
     def create(self, rows: Rows) -> list[pa.Array]:

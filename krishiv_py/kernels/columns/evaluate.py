@@ -152,11 +152,8 @@ def variable(expr: LambdaVar, batch: Rows) -> pa.Array:
     """Return the values of a parameter, for the elements that are looked at."""
     index = batch.schema.get_field_index(f"{_COLUMN}{expr.name}")
     if index < 0:
-        raise ExpressionError(
-            f"{expr.name!r} is the parameter of a function of elements",
-            got="used outside of it",
-            hint="use it in the function only",
-        )
+        hint = "use it in the function only"
+        raise ExpressionError(f"{expr.name!r} is the parameter of a function of elements", got="used outside of it", hint=hint)
     column = batch.column(index)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
@@ -217,11 +214,9 @@ def _whole(expr: Expr, batch: Rows, holds: pa.Array | None) -> pa.Array:
     try:
         value = value_of(expr, batch) if holds is None else guarded(expr, batch, holds)
     except RecursionError:
-        raise ExpressionError(
-            "the expression is nested too deeply",
-            got=f"{len(repr(expr))} characters of text",
-            hint="compute parts of it with .with_column(...) first",
-        ) from None
+        got = f"{len(repr(expr))} characters of text"
+        hint = "compute parts of it with .with_column(...) first"
+        raise ExpressionError("the expression is nested too deeply", got=got, hint=hint) from None
     if isinstance(expr, Col):
         return value
     return _normal(expr, repeated(value, batch.num_rows) if isinstance(value, pa.Scalar) else value)
@@ -518,12 +513,9 @@ def _misfit(expr: Expr, batch: Rows, problem: Exception) -> ExpressionError:
     names = columns_of(expr)
     types = ", ".join(f"{f.name} {type_text(f.type)}" for f in batch.schema if f.name in names)
     text = str(problem).splitlines()[0]
-    return ExpressionError(
-        f"the types of {_brief(expr)} do not fit",
-        got=types or "constants only",
-        then=f"there is no such operation on {text}",
-        hint=_way_out(text),
-    )
+    what = f"the types of {_brief(expr)} do not fit"
+    then = f"there is no such operation on {text}"
+    return ExpressionError(what, got=types or "constants only", then=then, hint=_way_out(text))
 
 
 def _way_out(types: str) -> str:

@@ -46,22 +46,16 @@ def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
         table = arrow_table(result)
         result = result if table is None else one_batch(table)
     if not isinstance(result, pa.RecordBatch):
-        raise SchemaError(
-            f"map_batches({step.detail()}) must return Arrow data",
-            got=type(result).__name__,
-            hint="return a pyarrow RecordBatch or Table, or a frame of pandas, Polars or DuckDB",
-        )
+        hint = "return a pyarrow RecordBatch or Table, or a frame of pandas, Polars or DuckDB"
+        raise SchemaError(f"map_batches({step.detail()}) must return Arrow data", got=type(result).__name__, hint=hint)
     return fitted_batch(result, step.schema, RETURNED, f"map_batches({step.detail()}) does not return what it declares")
 
 
 def _map_failed(step: MapBatches, batch: pa.RecordBatch, problem: BaseException) -> OperatorError:
     names = ", ".join(batch.schema.names[:20]) + (", …" if len(batch.schema.names) > 20 else "")
-    return OperatorError(
-        f"map_batches({step.detail()}) failed",
-        got=f"{batch.num_rows} rows with the columns {names}",
-        then=failure_text(problem),
-        hint=f"fix {step.detail()}",
-    )
+    got = f"{batch.num_rows} rows with the columns {names}"
+    hint = f"fix {step.detail()}"
+    return OperatorError(f"map_batches({step.detail()}) failed", got=got, then=failure_text(problem), hint=hint)
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
@@ -155,11 +149,8 @@ def _expect(step: Expect, batch: pa.RecordBatch, aside: list[Aside] | None) -> p
     if not wrong:
         return batch
     if step.on_fail == "fail":
-        raise OperatorError(
-            f"the expectation {step.name!r} does not hold",
-            got=f"{wrong} of {batch.num_rows} rows",
-            hint='mend the rows, or write on_fail="side_output" to keep them apart',
-        )
+        hint = 'mend the rows, or write on_fail="side_output" to keep them apart'
+        raise OperatorError(f"the expectation {step.name!r} does not hold", got=f"{wrong} of {batch.num_rows} rows", hint=hint)
     if aside is not None:
         aside.append(Aside(step.name, step.name, batch.filter(pc.invert(mask)), step.on_fail == "drop"))
     return batch.filter(mask)

@@ -275,9 +275,6 @@ class JoinOperator:
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`: refused."""
-        raise PlanError(
-            "state has no aggregates to show",
-            got=self.join.describe(),
-            then="a join keeps rows of both sides",
-            hint="read the results, or how many rows are held from the progress",
-        )
+        then = "a join keeps rows of both sides"
+        hint = "read the results, or how many rows are held from the progress"
+        raise PlanError("state has no aggregates to show", got=self.join.describe(), then=then, hint=hint)

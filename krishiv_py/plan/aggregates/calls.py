@@ -54,11 +54,8 @@ class AggCall(Aggregate):
     def __attrs_post_init__(self) -> None:
         for part in (self.arg, self.where):
             if part is not None and (inner := aggregate_in(part)) is not None:
-                raise ExpressionError(
-                    f"{self.func} of an aggregate",
-                    got=render(inner),
-                    hint='aggregate the results of a stage: .agg(sum("x").alias("n")).tumbling_window("1 h").agg(max("n"))',
-                )
+                hint = 'aggregate the results of a stage: .agg(sum("x").alias("n")).tumbling_window("1 h").agg(max("n"))'
+                raise ExpressionError(f"{self.func} of an aggregate", got=render(inner), hint=hint)
 
     def alias(self, name: str) -> AggCall:
         """Call the output column `name`."""

@@ -125,12 +125,9 @@ def _check_columns(item: Expr, known: Sequence[str], rows: Sequence[str]) -> Non
     for name in sorted(columns_of(item) - set(known)):
         if name not in rows:
             raise unknown_column(name, [*known, *rows], "agg")
-        raise ColumnError(
-            f"column {name!r} is neither a key nor aggregated",
-            got=repr(item),
-            then="a window holds many values of it",
-            hint=f'add it to key_by, or take one of its values: first("{name}")',
-        )
+        then = "a window holds many values of it"
+        hint = f'add it to key_by, or take one of its values: first("{name}")'
+        raise ColumnError(f"column {name!r} is neither a key nor aggregated", got=repr(item), then=then, hint=hint)
 
 
 def _check_names(names: Sequence[str], known: Sequence[str]) -> None:

@@ -127,11 +127,8 @@ def _from_numpy(value: Any) -> Any:
     else:
         exact = kind in "biuSU"
     if not exact:
-        raise ExpressionError(
-            "a value of NumPy has no equal one that a column can hold",
-            got=shown(value),
-            hint="convert it before: numbers to float64 or int64, times to whole microseconds",
-        )
+        hint = "convert it before: numbers to float64 or int64, times to whole microseconds"
+        raise ExpressionError("a value of NumPy has no equal one that a column can hold", got=shown(value), hint=hint)
     return plain
 
 
@@ -152,11 +149,8 @@ def constant(value: Scalar) -> Scalar:
     if value is None or type(value) in (bool, str, Doubled, bytes, float, dt.date, dt.timedelta):
         return value
     if not is_scalar(value):
-        raise ExpressionError(
-            "not a constant",
-            got=shown(value),
-            hint="use a bool, a number, text, bytes, a Decimal, a date, a datetime or a timedelta",
-        )
+        hint = "use a bool, a number, text, bytes, a Decimal, a date, a datetime or a timedelta"
+        raise ExpressionError("not a constant", got=shown(value), hint=hint)
     if isinstance(value, dt.datetime):
         return _moment(value)
     if isinstance(value, decimal.Decimal):
@@ -195,12 +189,9 @@ SPREADING: Final = frozenset({"explode", "explode_outer", "posexplode", "posexpl
 
 def spreading(call: str) -> ExpressionError:
     """Return the error for a function that would give several rows."""
-    return ExpressionError(
-        "an expression gives one value for each row",
-        got=call,
-        then="this function gives a row for each item of a list",
-        hint='write .unnest("list") as a step, in SQL FROM t LATERAL VIEW explode(list) v AS item',
-    )
+    then = "this function gives a row for each item of a list"
+    hint = 'write .unnest("list") as a step, in SQL FROM t LATERAL VIEW explode(list) v AS item'
+    return ExpressionError("an expression gives one value for each row", got=call, then=then, hint=hint)
 
 
 def check_arguments(name: str, args: Sequence[object]) -> None:

@@ -139,12 +139,8 @@ class Expr(FunctionMethods, Namespaces):
         return BinOp("or", wrap(other), self)
 
     def __bool__(self) -> bool:
-        raise ExpressionError(
-            "an expression has no truth value",
-            got=str(self),
-            then="`and`, `or`, `not`, `in` and chained comparisons cannot be seen by the library",
-            hint="use &, |, ~ with parentheses",
-        )
+        then = "`and`, `or`, `not`, `in` and chained comparisons cannot be seen by the library"
+        raise ExpressionError("an expression has no truth value", got=str(self), then=then, hint="use &, |, ~ with parentheses")
 
     if not TYPE_CHECKING:  # for a type checker there are no other names
 
@@ -190,11 +186,8 @@ class Expr(FunctionMethods, Namespaces):
         listed_ = tuple(only) if many else values
         for value in listed_:
             if not is_scalar(value):
-                raise ExpressionError(
-                    "isin takes constants or one list of them",
-                    got=shown(value),
-                    hint="write .isin(1, 2), or compare columns with == and |",
-                )
+                hint = "write .isin(1, 2), or compare columns with == and |"
+                raise ExpressionError("isin takes constants or one list of them", got=shown(value), hint=hint)
         return IsIn(self, tuple(constant(v) for v in listed_ if is_scalar(v)))
 
     def cast(self, type_: pa.DataType | str) -> Cast:
@@ -491,12 +484,9 @@ def lambda_of(function: Callable[..., object]) -> Lambda:
     except ExpressionError:
         raise
     except RAISED as problem:
-        raise ExpressionError(
-            "a function of elements failed",
-            got=failure_text(problem),
-            then="it is called once, with expressions and not with values",
-            hint="write it with the operators and methods of expressions: lambda x: x.length() + 1",
-        ) from problem
+        then = "it is called once, with expressions and not with values"
+        hint = "write it with the operators and methods of expressions: lambda x: x.length() + 1"
+        raise ExpressionError("a function of elements failed", got=failure_text(problem), then=then, hint=hint) from problem
     finally:
         _open.reset(token)
     return Lambda(tuple(names), wrap(body))
@@ -509,11 +499,8 @@ def _parameters(function: Callable[..., object]) -> list[str]:
         parameters = []
     plain = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in parameters)
     if not plain or not 1 <= len(parameters) <= _MOST:
-        raise ExpressionError(
-            "a function of elements takes one to three parameters",
-            got=shown(function),
-            hint="write lambda x: x + 1, or lambda x, place: x * place",
-        )
+        hint = "write lambda x: x + 1, or lambda x, place: x * place"
+        raise ExpressionError("a function of elements takes one to three parameters", got=shown(function), hint=hint)
     return [p.name for p in parameters]
 
 

@@ -66,11 +66,8 @@ def type_of(node: sg.DataType) -> pa.DataType:
     except (LookupError, AttributeError, TypeError, ValueError) as problem:
         if isinstance(problem, SchemaError):
             raise
-        raise SchemaError(
-            "the type is not complete, or out of range",
-            got=node.sql("spark"),
-            hint="write for instance decimal(38,2), array<int> or map<string,int>",
-        ) from problem
+        hint = "write for instance decimal(38,2), array<int> or map<string,int>"
+        raise SchemaError("the type is not complete, or out of range", got=node.sql("spark"), hint=hint) from problem
 
 
 def _type_of(node: sg.DataType) -> pa.DataType:
@@ -208,11 +205,8 @@ def _check_column(column: sg.ColumnDef) -> None:
         raise SchemaError("a column of the schema has no plain name", got=column_text, hint=hint)
     for constraint in column.args.get("constraints") or ():
         if not isinstance(constraint.kind, (sg.NotNullColumnConstraint, sg.CommentColumnConstraint)):
-            raise SchemaError(
-                "a column of the schema says more than its type",
-                got=column.sql("spark"),
-                hint="leave it out: a schema has names and types",
-            )
+            hint = "leave it out: a schema has names and types"
+            raise SchemaError("a column of the schema says more than its type", got=column.sql("spark"), hint=hint)
 
 
 @lru_cache(maxsize=256)
@@ -250,12 +244,9 @@ def _check_json(type_: pa.DataType, text: str) -> None:
 
 
 def _unread(what: str, text: str) -> ExpressionError:
-    return ExpressionError(
-        f"from_json does not read {what}",
-        got=shown(text),
-        then="its values would be others than Spark's",
-        hint="read string, boolean, whole and floating-point numbers, struct and array; cast a string to anything else",
-    )
+    then = "its values would be others than Spark's"
+    hint = "read string, boolean, whole and floating-point numbers, struct and array; cast a string to anything else"
+    return ExpressionError(f"from_json does not read {what}", got=shown(text), then=then, hint=hint)
 
 
 _BINARY: Final[dict[type[sg.Expression], BinaryOp]] = {
@@ -309,11 +300,9 @@ def parse_expr(text: str) -> Expr:
             "this is not an SQL expression", got=text, then=str(problem).splitlines()[0], hint=hint
         ) from problem
     except RecursionError as problem:
-        raise ExpressionError(
-            "the SQL expression is nested too deeply",
-            got=f"{text[:60]}… ({len(text)} characters)",
-            hint="compute parts of it with .with_column(...) before",
-        ) from problem
+        what = "the SQL expression is nested too deeply"
+        got = f"{text[:60]}… ({len(text)} characters)"
+        raise ExpressionError(what, got=got, hint="compute parts of it with .with_column(...) before") from problem
 
 
 def _tree(text: str) -> sg.Expression:
@@ -366,12 +355,9 @@ def _typed(value: Scalar, type_: pa.DataType, node: sg.Expression) -> Scalar:
             moment = iso_moment(f"{value} 00:00" if len(value) == len("2024-01-31") else value)
             return moment if moment.tzinfo or not type_.tz else moment.replace(tzinfo=dt.timezone.utc)
     except (ValueError, decimal.InvalidOperation) as problem:
-        raise ExpressionError(
-            "this is not a constant of its type",
-            got=node.sql("spark"),
-            then=str(problem),
-            hint="write for instance DATE '2024-01-31'",
-        ) from problem
+        what = "this is not a constant of its type"
+        hint = "write for instance DATE '2024-01-31'"
+        raise ExpressionError(what, got=node.sql("spark"), then=str(problem), hint=hint) from problem
     raise _NoConstantError("IN takes constants", got=node.sql("spark"), hint="compare with = and OR")
 
 
@@ -486,8 +472,5 @@ def _compound(node: sg.Expression) -> Expr:
     if isinstance(node, (sg.Placeholder, sg.Parameter)):
         hint = "write the value, with quotes in it doubled: 'it''s'; in Python lit(value)"
         raise ExpressionError("a parameter has no value in a text", got=spelled(node), hint=hint)
-    raise ExpressionError(
-        "this SQL is not supported in an expression",
-        got=spelled(node),
-        hint="do it in Spark and pass from_dataframe(df), or use map_batches",
-    )
+    hint = "do it in Spark and pass from_dataframe(df), or use map_batches"
+    raise ExpressionError("this SQL is not supported in an expression", got=spelled(node), hint=hint)

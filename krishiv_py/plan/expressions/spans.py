@@ -204,8 +204,5 @@ def check_cast(node: sg.Cast) -> None:
     name = getattr(type_.this, "name", "")
     digits = [e.name for e in type_.expressions]
     if name.startswith("TIMESTAMP") and digits not in ([], ["6"]):
-        raise ExpressionError(
-            "a cast does not cut times",
-            got=f"{name}({', '.join(digits)})",
-            hint="write date_trunc('millisecond', x), or CAST(x AS timestamp)",
-        )
+        hint = "write date_trunc('millisecond', x), or CAST(x AS timestamp)"
+        raise ExpressionError("a cast does not cut times", got=f"{name}({', '.join(digits)})", hint=hint)

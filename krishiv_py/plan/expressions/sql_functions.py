@@ -98,12 +98,9 @@ def check_bits(node: sg.Expression) -> None:
     """Refuse different operators of bits of which it is not the same everywhere which comes first."""
     kind = type(node).__name__
     if kind in _MIXED and type(node.this).__name__ in _MIXED - {kind}:
-        raise ExpressionError(
-            "different operators of bits next to each other",
-            got=node.sql("spark"),
-            then="which comes first is not the same in every SQL",
-            hint="write parentheses: (a & b) | c",
-        )
+        then = "which comes first is not the same in every SQL"
+        hint = "write parentheses: (a & b) | c"
+        raise ExpressionError("different operators of bits next to each other", got=node.sql("spark"), then=then, hint=hint)
 
 
 def rewritten(node: sg.Expression, read: Read) -> Expr | None:
@@ -188,12 +185,9 @@ def _escaped(pattern: str, escape: str) -> str:
             position += 1
             char = pattern[position : position + 1]
             if char not in ("%", "_", escape) or not char:
-                raise ExpressionError(
-                    "a LIKE pattern has its ESCAPE before another character",
-                    got=f"{pattern!r} ESCAPE {escape!r}",
-                    then="Spark reads no such pattern",
-                    hint=f"write {escape}% for a percent sign, {escape}_ for an underscore, {escape}{escape} for {escape}",
-                )
+                what = "a LIKE pattern has its ESCAPE before another character"
+                hint = f"write {escape}% for a percent sign, {escape}_ for an underscore, {escape}{escape} for {escape}"
+                raise ExpressionError(what, got=f"{pattern!r} ESCAPE {escape!r}", then="Spark reads no such pattern", hint=hint)
             out.append("\\" + char if char in "%_\\" else char)
         else:
             out.append("\\\\" if char == "\\" else char)

@@ -198,12 +198,9 @@ class Batches:
         a_switch(self.flush, "flush")
         a_switch(self.snapshot, "snapshot")
         if self.flush and self.snapshot:
-            raise PlanError(
-                "`flush` and `snapshot` exclude each other",
-                got="both are True",
-                then="after the end of input nothing is open that could be shown",
-                hint="use flush if the input is complete, snapshot if more is to come",
-            )
+            then = "after the end of input nothing is open that could be shown"
+            hint = "use flush if the input is complete, snapshot if more is to come"
+            raise PlanError("`flush` and `snapshot` exclude each other", got="both are True", then=then, hint=hint)
 
     @property
     def _goes_on(self) -> bool:
@@ -399,11 +396,8 @@ def given_begin(savepoint: PathLike | None, on_change: Mapping[str, Any] | None)
     """
     if savepoint is None:
         if on_change is not None:
-            raise PlanError(
-                "on_change says what is lost of a savepoint",
-                got="on_change without savepoint",
-                hint="pass savepoint=..., the folder of one, too",
-            )
+            hint = "pass savepoint=..., the folder of one, too"
+            raise PlanError("on_change says what is lost of a savepoint", got="on_change without savepoint", hint=hint)
         return None
     savepoint = a_path(savepoint, "savepoint", "pass the folder of a savepoint, or None")
     words = {} if on_change is None else on_change
@@ -530,18 +524,12 @@ def handed(
         options = {"watermark": watermark, "clean": clean or None, "batches": batches, "name": name}
         given_options = [key for key, value in options.items() if value is not None]
         if given_options:
-            raise PlanError(
-                f"to_dataframe({given_options[0]}=...) needs a checkpoint",
-                got="none",
-                then="results would be handed over again, and be doubled, after a restart",
-                hint="pass checkpoint=..., a folder; session.temporary_folder() makes one for tests",
-            )
+            then = "results would be handed over again, and be doubled, after a restart"
+            hint = "pass checkpoint=..., a folder; session.temporary_folder() makes one for tests"
+            raise PlanError(f"to_dataframe({given_options[0]}=...) needs a checkpoint", got="none", then=then, hint=hint)
         return None
     if wanted.snapshot:
-        raise PlanError(
-            "early results cannot be handed over",
-            got=f"batches={shown(wanted)}",
-            then="plain Spark would take them for final ones",
-            hint="leave snapshot=True out, or use start(sink)",
-        )
+        then = "plain Spark would take them for final ones"
+        hint = "leave snapshot=True out, or use start(sink)"
+        raise PlanError("early results cannot be handed over", got=f"batches={shown(wanted)}", then=then, hint=hint)
     return Handed(a_path(checkpoint, "checkpoint", "pass a folder"), lag_us, clean, wanted, name)

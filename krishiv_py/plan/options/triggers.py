@@ -206,11 +206,8 @@ def _count(value: object, name: str) -> int:
     if isinstance(value, str) and value == "each":
         return 1
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_ROWS:
-        raise PlanError(
-            f"`{name}` has no such setting",
-            got=shown(value),
-            hint='use None, "each", a number of rows of at least 1, or what its description names',
-        )
+        hint = 'use None, "each", a number of rows of at least 1, or what its description names'
+        raise PlanError(f"`{name}` has no such setting", got=shown(value), hint=hint)
     return value
 
 

@@ -163,19 +163,13 @@ class MultiSourceWatermarkSpec:
     def __attrs_post_init__(self) -> None:
         a_switch(self.from_savepoint, "from_savepoint")
         if not isinstance(self.sources, tuple) or not all(isinstance(s, tuple) and len(s) == 2 for s in self.sources):
-            raise PlanError(
-                "`sources` are pairs of name and WatermarkSpec",
-                got=shown(self.sources),
-                hint='write MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag(5_000))',
-            )
+            hint = 'write MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag(5_000))'
+            raise PlanError("`sources` are pairs of name and WatermarkSpec", got=shown(self.sources), hint=hint)
         for i, (name, spec) in enumerate(self.sources):
             a_text(name, "source", 'write .source("a", WatermarkSpec.fixed_lag(5_000))')
             if any(name == known for known, _ in self.sources[:i]):
-                raise PlanError(
-                    "a source needs a name of its own",
-                    got=shown(name),
-                    hint='write .source("a", WatermarkSpec.fixed_lag(5_000))',
-                )
+                hint = 'write .source("a", WatermarkSpec.fixed_lag(5_000))'
+                raise PlanError("a source needs a name of its own", got=shown(name), hint=hint)
             _is_spec(spec, f"source {name!r}")
         if self.idle_timeout_us is not None:
             microseconds(self.idle_timeout_us, "idle_timeout_us", 1, MAX_TIME_US)
@@ -188,11 +182,8 @@ class MultiSourceWatermarkSpec:
         if self.unknown_action == "register":
             _is_spec(self.unknown_spec, 'unknown("register")')
         elif self.unknown_spec is not None:
-            raise PlanError(
-                f"unknown({self.unknown_action!r}) takes no WatermarkSpec",
-                got=shown(self.unknown_spec),
-                hint='leave it out, or write .unknown("register", spec)',
-            )
+            hint = 'leave it out, or write .unknown("register", spec)'
+            raise PlanError(f"unknown({self.unknown_action!r}) takes no WatermarkSpec", got=shown(self.unknown_spec), hint=hint)
 
     @classmethod
     def new(
@@ -373,12 +364,9 @@ def _is_spec(spec: object, whose: str) -> None:
     if not isinstance(spec, WatermarkSpec):
         raise PlanError(f"{whose} has no WatermarkSpec", got=shown(spec), hint="pass WatermarkSpec.fixed_lag(5_000)")
     if spec._by_clock:
-        raise PlanError(
-            f"{whose} goes by the clock",
-            got=".processing_time()",
-            then="all sources would go by the same, and rows that belong together could not be recognised by their times",
-            hint='give every side an event time: .watermark("at", "5 seconds")',
-        )
+        then = "all sources would go by the same, and rows that belong together could not be recognised by their times"
+        hint = 'give every side an event time: .watermark("at", "5 seconds")'
+        raise PlanError(f"{whose} goes by the clock", got=".processing_time()", then=then, hint=hint)
     if spec.idle_advance_us is not None:
         raise PlanError(
             f"{whose} cannot go on with the clock by itself",

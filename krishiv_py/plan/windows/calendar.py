@@ -363,27 +363,17 @@ def calendar_window(
     one_of(unit, "unit", _UNITS)
     one_of(week_start, "week_start", _WEEKDAYS)
     if week_start != "monday" and unit != "week":
-        raise PlanError(
-            "only weeks have a first day",
-            got=f"week_start={week_start!r}",
-            then=f"a {unit} has none",
-            hint="leave week_start out",
-        )
+        hint = "leave week_start out"
+        raise PlanError("only weeks have a first day", got=f"week_start={week_start!r}", then=f"a {unit} has none", hint=hint)
     zone = a_text(time_zone, "time_zone", 'pass the name of a zone: "Europe/Berlin"')
     if not isinstance(zone_of(zone), ZoneInfo):
-        raise PlanError(
-            "there is no such time zone",
-            got=shown(zone),
-            hint='pass a name such as "Europe/Berlin"; where the system has no zones, install the package tzdata',
-        )
+        hint = 'pass a name such as "Europe/Berlin"; where the system has no zones, install the package tzdata'
+        raise PlanError("there is no such time zone", got=shown(zone), hint=hint)
     a_number(every, "every", 1, f"pass how many {unit}s a window has", most=1_000)
     if unit == "hour" and 24 % every:
-        raise PlanError(
-            "hours of a window do not divide a day",
-            got=f"every={every}",
-            then="windows are counted from midnight",
-            hint="use 1, 2, 3, 4, 6, 8, 12 or 24",
-        )
+        then = "windows are counted from midnight"
+        hint = "use 1, 2, 3, 4, 6, 8, 12 or 24"
+        raise PlanError("hours of a window do not divide a day", got=f"every={every}", then=then, hint=hint)
     base = CalendarWindows(unit, zone, every, week_start, _offset(offset, unit, every))
     if size is not None and step is not None:
         hint = "leave one of them out"
@@ -397,11 +387,8 @@ def _hopping(base: CalendarWindows, size: int) -> WindowAssigner:
     """Return the checked windows of `size` units; those of one window each do not overlap."""
     a_number(size, "size", 1, f"pass how many {base.unit}s a window lasts", most=10_000)
     if size % base.every:
-        raise PlanError(
-            "`size` is not a multiple of `every`",
-            got=f"size={size}, every={base.every}",
-            hint=f"use size={max(1, size // base.every) * base.every}, or every=1",
-        )
+        hint = f"use size={max(1, size // base.every) * base.every}, or every=1"
+        raise PlanError("`size` is not a multiple of `every`", got=f"size={size}, every={base.every}", hint=hint)
     return base if size == base.every else CalendarHopping(base, size // base.every)
 
 
@@ -410,18 +397,13 @@ def _cumulating(base: CalendarWindows, step: CalendarUnit) -> CalendarCumulating
     one_of(step, "step", _UNITS)
     longer = _UNITS.index(step) - _UNITS.index(base.unit)
     if longer > 0 or (longer == 0 and base.every == 1):
-        raise PlanError(
-            "`step` is not shorter than the window",
-            got=f"step={step!r}, windows of {base.every} {base.unit}{'s' * (base.every > 1)}",
-            hint="leave step out" if base.unit == "hour" else f"use step={_UNITS[max(0, _UNITS.index(base.unit) - 1)]!r}",
-        )
+        got = f"step={step!r}, windows of {base.every} {base.unit}{'s' * (base.every > 1)}"
+        hint = "leave step out" if base.unit == "hour" else f"use step={_UNITS[max(0, _UNITS.index(base.unit) - 1)]!r}"
+        raise PlanError("`step` is not shorter than the window", got=got, hint=hint)
     if _DAYS[base.unit] * base.every / _DAYS[step] > MAX_OVERLAP:
-        raise PlanError(
-            f"rows would be in more than {MAX_OVERLAP:,} windows",
-            got=f"{base.every} {base.unit}s by {step}",
-            then="each of them has a result for its key, so no query would keep up",
-            hint='use a longer step: step="month"',
-        )
+        what = f"rows would be in more than {MAX_OVERLAP:,} windows"
+        then = "each of them has a result for its key, so no query would keep up"
+        raise PlanError(what, got=f"{base.every} {base.unit}s by {step}", then=then, hint='use a longer step: step="month"')
     by_month, offset = _MONTHS.get(step, 0), base.offset
     if by_month:
         own = attrs.evolve(offset, months=offset.months % by_month)

@@ -53,11 +53,8 @@ class CountWindow(WindowOperation):
         trigger = options.trigger
         if isinstance(trigger.early, (Interval, CustomTrigger)) and not options.fires_by_default:
             how = "by the clock" if isinstance(trigger.early, Interval) else "when a trigger of your own says so"
-            raise PlanError(
-                f"count windows do not fire {how}",
-                got=trigger._describe(),
-                hint="use Trigger.on_count(n) or on_every_element()",
-            )
+            hint = "use Trigger.on_count(n) or on_every_element()"
+            raise PlanError(f"count windows do not fire {how}", got=trigger._describe(), hint=hint)
 
     def warnings(self) -> tuple[str, ...]:
         return (

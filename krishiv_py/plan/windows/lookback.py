@@ -94,39 +94,27 @@ class LookBackWindow(WindowOperation):
         if self.emit != "arrival":
             return explicit
         if explicit.emit not in (None, "final"):
-            raise PlanError(
-                "a result on arrival never changes",
-                got=f"emit({explicit.emit!r})",
-                hint='leave emit(...) out, or leave emit="arrival" out of lookback_window(...)',
-            )
+            hint = 'leave emit(...) out, or leave emit="arrival" out of lookback_window(...)'
+            raise PlanError("a result on arrival never changes", got=f"emit({explicit.emit!r})", hint=hint)
         return explicit.filled(emit="final")
 
     def check_options(self, options: QueryOptions) -> None:
         """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
         if options.trigger != Trigger() or options.accumulation != "accumulating":
-            raise PlanError(
-                "look-back windows know no trigger but on_watermark",
-                got=options.describe(),
-                then="a row has its result when no row it could meet is expected any more",
-                hint="leave trigger and accumulation out",
-            )
+            then = "a row has its result when no row it could meet is expected any more"
+            hint = "leave trigger and accumulation out"
+            raise PlanError("look-back windows know no trigger but on_watermark", got=options.describe(), then=then, hint=hint)
         if options.pane and self.output != "aggregates":
             raise PlanError("pane columns go with aggregates only", got=self.describe(), hint="leave with_pane out")
         often = options.emit_mode == "retractions" and options.allowed_lateness_us > 0
         if self.max_rows_per_key is not None and often:
-            raise PlanError(
-                "retractions do not work with a row limit",
-                got=self.describe(),
-                then="a retraction could have another value than the result it retracts",
-                hint='use emit("updates") or emit("final")',
-            )
+            then = "a retraction could have another value than the result it retracts"
+            hint = 'use emit("updates") or emit("final")'
+            raise PlanError("retractions do not work with a row limit", got=self.describe(), then=then, hint=hint)
         if self.max_rows_per_key is not None and self.emit == "arrival" and self.output == "pairs":
-            raise PlanError(
-                "pairs on arrival do not work with max_rows_per_key",
-                got=self.describe(),
-                then="a pair that was given could be one too many when rows between its two come later",
-                hint='use max_rows_per_window, or leave emit="arrival" out',
-            )
+            then = "a pair that was given could be one too many when rows between its two come later"
+            hint = 'use max_rows_per_window, or leave emit="arrival" out'
+            raise PlanError("pairs on arrival do not work with max_rows_per_key", got=self.describe(), then=then, hint=hint)
 
     def carried(self, row: pa.Schema) -> tuple[str, ...]:
         return tuple(n for n in row.names if n not in self.keys) if self.with_row and self.output == "aggregates" else ()
@@ -192,11 +180,8 @@ def lookback(
 def checked_condition(type_: pa.DataType, condition: Expr) -> Expr:
     """Return a pair condition of this type, if it can be true or false."""
     if not pa.types.is_boolean(type_):
-        raise ExpressionError(
-            "a condition must be true or false",
-            got=f"{condition!r} of type {type_text(type_)}",
-            hint='compare with something: "left_id <> right_id"',
-        )
+        hint = 'compare with something: "left_id <> right_id"'
+        raise ExpressionError("a condition must be true or false", got=f"{condition!r} of type {type_text(type_)}", hint=hint)
     return condition
 
 
@@ -241,11 +226,9 @@ class DistinctWindows(WindowOperation):
             return
         by_count = options.trigger.early not in (None, 1) or options.trigger.late not in (None, 1, "batch")
         if by_count or options.accumulation != "accumulating":
-            raise PlanError(
-                "distinct-set sliding windows fire with the watermark or with every row",
-                got=options.describe(),
-                hint='use Trigger.on_every_element(), leave the trigger out, or emit("final")',
-            )
+            what = "distinct-set sliding windows fire with the watermark or with every row"
+            hint = 'use Trigger.on_every_element(), leave the trigger out, or emit("final")'
+            raise PlanError(what, got=options.describe(), hint=hint)
 
     def describe(self) -> str:
         clamp = ", none below 0" if self.clamp_zero else ""
@@ -298,12 +281,9 @@ class SlidingWindows:
         one_of(self.direction, "direction", ("backward", "forward"))
         a_switch(self.clamp_zero, "clamp_zero")
         if self.clamp_zero and self.direction == "forward":
-            raise PlanError(
-                "`clamp_zero` does not apply to forward windows",
-                got="direction='forward'",
-                then="none of them begins before its row",
-                hint="leave clamp_zero out",
-            )
+            then = "none of them begins before its row"
+            hint = "leave clamp_zero out"
+            raise PlanError("`clamp_zero` does not apply to forward windows", got="direction='forward'", then=then, hint=hint)
 
     @classmethod
     def of(cls, size: Duration, *, direction: Direction = "backward", clamp_zero: bool = False) -> SlidingWindows:

@@ -162,12 +162,9 @@ def _us(value: Seconds, name: str, *, zero: bool = False, negative: bool = False
         return to_us(value, name, allow_zero=zero, allow_negative=negative)
     us = round(value * 1_000_000) if abs(value) < MAX_TIME_US / 1_000_000 else None  # neither NaN nor infinite
     if us is None or abs(value * 1_000_000 - us) > 1e-4:
-        raise DurationError(
-            f"`{name}` is not a legal duration",
-            got=shown(value),
-            then="it is not a whole number of microseconds, or out of range",
-            hint='pass seconds as a float, or a duration such as "10 s"',
-        )
+        then = "it is not a whole number of microseconds, or out of range"
+        hint = 'pass seconds as a float, or a duration such as "10 s"'
+        raise DurationError(f"`{name}` is not a legal duration", got=shown(value), then=then, hint=hint)
     return to_us(dt.timedelta(microseconds=us), name, allow_zero=zero, allow_negative=negative)
 
 
@@ -209,11 +206,8 @@ class TimeIntervalWindowOptions:
         ints = [n for n, v in lengths.items() if isinstance(v, int) and v]
         if floats and ints:
             got = ", ".join(f"{n}={lengths[n]!r}" for n in (*floats, *ints))
-            raise DurationError(
-                "floats are seconds and ints are milliseconds",
-                got=got,
-                hint='write all of them as floats, or as texts such as "10 s"',
-            )
+            hint = 'write all of them as floats, or as texts such as "10 s"'
+            raise DurationError("floats are seconds and ints are milliseconds", got=got, hint=hint)
 
     def _window(self) -> PaneWindow:
         """Return the checked window."""
@@ -252,12 +246,9 @@ class PaneWindow(HoppingWindow):
     def check_options(self, options: QueryOptions) -> None:
         """Refuse retractions of what a handler submits: nobody knows what it submitted before."""
         if self.submits is not None and options.emit_mode == "retractions":
-            raise PlanError(
-                "submitted tuples are not retracted",
-                got='emit("retractions")',
-                then="what a handler submitted at an earlier firing is not kept",
-                hint="leave emit(...) out",
-            )
+            then = "what a handler submitted at an earlier firing is not kept"
+            hint = "leave emit(...) out"
+            raise PlanError("submitted tuples are not retracted", got='emit("retractions")', then=then, hint=hint)
 
     def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
         """Return what was given, as SPL has it: a row is late by its own time, a pane lives for its discard age, fires
@@ -266,25 +257,16 @@ class PaneWindow(HoppingWindow):
         lateness_us = explicit.allowed_lateness_us
         if lateness_us not in (None, self.discard_age_us):
             got = f"allowed_lateness({show_us(lateness_us)}) and discard_age={show_us(self.discard_age_us)}"
-            raise PlanError(
-                "panes take late rows for their discard age",
-                got=got,
-                hint="leave allowed_lateness out, and set discard_age in TimeIntervalWindowOptions",
-            )
+            hint = "leave allowed_lateness out, and set discard_age in TimeIntervalWindowOptions"
+            raise PlanError("panes take late rows for their discard age", got=got, hint=hint)
         if explicit.late_rule not in (None, "event"):
-            raise PlanError(
-                "a row of panes is late by its own time",
-                got=f"late_rule({explicit.late_rule!r})",
-                then="it is late when t < W - discard_age, whatever its panes",
-                hint="leave late_rule out",
-            )
+            got = f"late_rule({explicit.late_rule!r})"
+            then = "it is late when t < W - discard_age, whatever its panes"
+            raise PlanError("a row of panes is late by its own time", got=got, then=then, hint="leave late_rule out")
         given = explicit.trigger or Trigger()
         if not given.on_time or given.late is None:
-            raise PlanError(
-                "panes fire when they are complete, and when the watermark grows",
-                got=given._describe(),
-                hint="set early firings only: Trigger.on_count(100)",
-            )
+            hint = "set early firings only: Trigger.on_count(100)"
+            raise PlanError("panes fire when they are complete, and when the watermark grows", got=given._describe(), hint=hint)
         filled = explicit.filled(allowed_lateness_us=self.discard_age_us, late_rule="event", emit="updates", pane=True)
         return attrs.evolve(filled, trigger=Trigger(early=given.early, late="watermark"))
 

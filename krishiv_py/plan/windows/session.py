@@ -89,12 +89,8 @@ class SessionWindow(WindowOperation):
         known_column(name, schema.names, "session_window")
         type_ = schema.field(name).type
         if not (pa.types.is_integer(type_) or pa.types.is_duration(type_)):
-            raise ColumnError(
-                f"{what} cannot be a session gap",
-                got=type_,
-                then="a row's reach would be unknown",
-                hint="use a bigint (milliseconds) or duration column, or cast it before",
-            )
+            hint = "use a bigint (milliseconds) or duration column, or cast it before"
+            raise ColumnError(f"{what} cannot be a session gap", got=type_, then="a row's reach would be unknown", hint=hint)
 
     def describe(self) -> str:
         gap = show_us(self.gap_us or 0) if self.gap_column is None else f"column {self.gap_column}"

@@ -120,12 +120,9 @@ def check_goes_on(checkpoint: str) -> None:
     """
     to = moved_to(checkpoint)
     if to is not None:
-        raise CheckpointError(
-            f"the query of {checkpoint} was moved",
-            got=f"it goes on from {to}",
-            then="from both, its outputs would be written twice",
-            hint=f"start it with checkpoint={to!r}; to go back to the state before the move, remove {to}",
-        )
+        then = "from both, its outputs would be written twice"
+        hint = f"start it with checkpoint={to!r}; to go back to the state before the move, remove {to}"
+        raise CheckpointError(f"the query of {checkpoint} was moved", got=f"it goes on from {to}", then=then, hint=hint)
     if is_being_made(checkpoint):
         raise CheckpointError(
             f"the move to {checkpoint} was broken off",

@@ -326,21 +326,15 @@ def _renewing(lease: Lease, note: Note) -> None:
 
 
 def _in_use(checkpoint: str, owner: dict[str, Any]) -> CheckpointError:
-    return CheckpointError(
-        f"the checkpoint {checkpoint} is in use",
-        got=named(owner),
-        then="two queries would undo each other's state and outputs",
-        hint="stop that query, or use another checkpoint",
-    )
+    then = "two queries would undo each other's state and outputs"
+    hint = "stop that query, or use another checkpoint"
+    return CheckpointError(f"the checkpoint {checkpoint} is in use", got=named(owner), then=then, hint=hint)
 
 
 def _lease_lost(path: str, got: str) -> CheckpointError:
-    return CheckpointError(
-        f"the right to the checkpoint was lost: {path}",
-        got=got,
-        then="another query may run from it, and two would undo each other's state and outputs",
-        hint="see that one query runs from it, and start this one again; it goes on where the last finished micro-batch ended",
-    )
+    then = "another query may run from it, and two would undo each other's state and outputs"
+    hint = "see that one query runs from it, and start this one again; it goes on where the last finished micro-batch ended"
+    return CheckpointError(f"the right to the checkpoint was lost: {path}", got=got, then=then, hint=hint)
 
 
 def _forked() -> None:

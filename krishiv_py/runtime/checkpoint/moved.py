@@ -118,12 +118,9 @@ def _check_unread(store: Store, root: str, sources: list[SourceNode], streams: l
         for given, _, folder in here:
             again = os.path.join(folder if os.path.isdir(folder) else os.path.dirname(folder), name)
             if again != path and os.path.exists(again) and not any(_below(path, f) for _, _, f in here):
-                raise CheckpointError(
-                    f"files were read from {os.path.dirname(path)}, and are in {given} now",
-                    got=f"{name} in both",
-                    then="Spark would read them a second time",
-                    hint="give the source the folder it had, or start with a new checkpoint and output folder",
-                )
+                what = f"files were read from {os.path.dirname(path)}, and are in {given} now"
+                hint = "give the source the folder it had, or start with a new checkpoint and output folder"
+                raise CheckpointError(what, got=f"{name} in both", then="Spark would read them a second time", hint=hint)
 
 
 def _below(path: str, folder: str) -> bool:

@@ -57,11 +57,8 @@ def check_format(note: dict[str, Any], checkpoint: str) -> None:
             f"write a savepoint with the version that wrote it, krishiv savepoint {checkpoint} FOLDER, and start this version "
             "with savepoint=FOLDER and a new checkpoint"
         )
-    raise CheckpointError(
-        f"the checkpoint {checkpoint} has a format this version cannot read",
-        got=f"{got}{by}; krishiv_py {__version__} reads format {FORMAT}",
-        hint=hint,
-    )
+    got = f"{got}{by}; krishiv_py {__version__} reads format {FORMAT}"
+    raise CheckpointError(f"the checkpoint {checkpoint} has a format this version cannot read", got=got, hint=hint)
 
 
 _PLAN: Final = "plan.json"
@@ -142,11 +139,8 @@ class CheckpointNotes:
             return claim
         changed = differences(stored["plan"], plan.fingerprint)
         if changed:
-            raise CheckpointError(
-                "the checkpoint belongs to another plan",
-                got="; ".join(changed),
-                hint=f"use a new checkpoint folder instead of {self.checkpoint}",
-            )
+            hint = f"use a new checkpoint folder instead of {self.checkpoint}"
+            raise CheckpointError("the checkpoint belongs to another plan", got="; ".join(changed), hint=hint)
         if stored.get("outline") != (outline := outline_of(plan)):
             self._write(_PLAN, {**stored, "outline": outline})
         return Claim(stored["buckets"], stored["outputs"])
@@ -169,18 +163,12 @@ class CheckpointNotes:
         """
         stored = self.plan()
         if stored is None:
-            raise CheckpointError(
-                "no query has kept its state here",
-                got=self.checkpoint,
-                hint="pass the folder of start(..., checkpoint=...); without one, state goes when the query is stopped",
-            )
+            hint = "pass the folder of start(..., checkpoint=...); without one, state goes when the query is stopped"
+            raise CheckpointError("no query has kept its state here", got=self.checkpoint, hint=hint)
         changed = differences(stored["plan"], plan.fingerprint)
         if changed:
-            raise CheckpointError(
-                "the state is of another plan",
-                got="; ".join(changed),
-                hint=f"pass the stream whose query was started with {self.checkpoint}",
-            )
+            hint = f"pass the stream whose query was started with {self.checkpoint}"
+            raise CheckpointError("the state is of another plan", got="; ".join(changed), hint=hint)
 
     def has_tables(self) -> bool:
         """Return whether a note of the tables of lookup joins was written: it is lost if it is not there."""

@@ -298,11 +298,8 @@ def as_line(entry: dict[str, Any]) -> str:
 def _planned_lines(store: Store, root: str, batch: int) -> list[str]:
     lines = checked_lines(store, f"{root}/offsets/{batch}")
     if lines[0] != "v1":
-        raise CheckpointError(
-            "the checkpoint was begun without control files",
-            got=f"Spark's log in version {lines[0]}",
-            hint="use a new checkpoint folder",
-        )
+        got = f"Spark's log in version {lines[0]}"
+        raise CheckpointError("the checkpoint was begun without control files", got=got, hint="use a new checkpoint folder")
     return lines
 
 
@@ -373,11 +370,8 @@ def check_log(checkpoint: str, sources: int) -> None:
     lines = checked_lines(store, f"{root}/offsets/{last}")
     watermark = _number(lines, "batchWatermarkMs", f"{root}/offsets/{last}")
     if len(lines) - 2 not in (sources, sources + 1):
-        raise CheckpointError(
-            f"{root}/offsets/{last} is of a query with another number of sources, or damaged",
-            got=f"{len(lines) - 2}, now {sources}",
-            hint=NEW_CHECKPOINT,
-        )
+        what = f"{root}/offsets/{last} is of a query with another number of sources, or damaged"
+        raise CheckpointError(what, got=f"{len(lines) - 2}, now {sources}", hint=NEW_CHECKPOINT)
     for batch in finished[-2:]:
         path = f"{root}/commits/{batch}"
         reached = _number(checked_lines(store, path), "nextBatchWatermarkMs", path)
@@ -483,11 +477,8 @@ def lost_file(problem: BaseException, name: str, checkpoint: str) -> CheckpointE
         )
     match = _PATH.search(trace)
     where = match[0] if match else damaged_state(checkpoint) or f"a file of Spark's in {checkpoint}/state"
-    return CheckpointError(
-        f"query {name!r} failed: {where} cannot be read",
-        got=cause.removeprefix("Caused by: ").strip()[:300],
-        hint=NEW_CHECKPOINT,
-    )
+    what = f"query {name!r} failed: {where} cannot be read"
+    return CheckpointError(what, got=cause.removeprefix("Caused by: ").strip()[:300], hint=NEW_CHECKPOINT)
 
 
 _READER: Final = "_krishiv_reader_"
@@ -518,12 +509,9 @@ def check_begin(checkpoint: str, stream: ReplayLog, known: bool) -> None:
     numbers = [*_read(checkpoint, stream.folder), *_planned_ranges(checkpoint, stream.folder)] if known else []
     read = max((number for _, number in numbers), default=-1) + 1
     if first > read:
-        raise CheckpointError(
-            f"the sends before {first} were removed from {stream.folder}",
-            got=f"read so far: {read}",
-            then="their rows would be missing",
-            hint="go on from a checkpoint that has read them, or send them again to another memory stream",
-        )
+        what = f"the sends before {first} were removed from {stream.folder}"
+        hint = "go on from a checkpoint that has read them, or send them again to another memory stream"
+        raise CheckpointError(what, got=f"read so far: {read}", then="their rows would be missing", hint=hint)
 
 
 def _checkpoint(note: Path) -> str | None:

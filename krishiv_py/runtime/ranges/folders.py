@@ -294,12 +294,9 @@ class FolderSource(Source):
         """
         store, root = store_at(self.files.path)
         if store.local and (self.files.literal or not PATTERN.search(root)) and not os.path.isdir(root):
-            raise SourceError(
-                "the folder of a stream is gone",
-                got=shown_path(self.files.path),
-                then="no other file would ever come",
-                hint="put it back and start the query again: it goes on where it was",
-            )
+            then = "no other file would ever come"
+            hint = "put it back and start the query again: it goes on where it was"
+            raise SourceError("the folder of a stream is gone", got=shown_path(self.files.path), then=then, hint=hint)
 
     def done(self, files: Sequence[Sequence[Any]]) -> None:
         """Move or remove files whose batch is committed. One that has gone, or was replaced since, is passed over.
@@ -454,12 +451,9 @@ def check_place(source: FileSource, names: Taken) -> None:
     for folder, owner in folders:
         same = next((name for name in sorted(owner) if os.path.exists(f"{root}/{name}")), None)
         if same is not None:
-            raise CheckpointError(
-                f"files were read from {folder}, and are in {source.path} now",
-                got=f"{same} in both",
-                then="they would be read a second time",
-                hint="give the source the folder it had, or start with a new checkpoint and output folder",
-            )
+            what = f"files were read from {folder}, and are in {source.path} now"
+            hint = "give the source the folder it had, or start with a new checkpoint and output folder"
+            raise CheckpointError(what, got=f"{same} in both", then="they would be read a second time", hint=hint)
 
 
 _ENTRY: Final = "_spark_metadata/0.compact"

@@ -145,12 +145,8 @@ def spark_folder(log: str) -> str:
     if not _PATTERN & set(log):
         return log
     if not is_local_path(log):
-        raise PlanError(
-            "Spark takes the checkpoint for a pattern",
-            got=log,
-            then="it would find no files",
-            hint="give the checkpoint a name without { } [ ] * ? and \\",
-        )
+        hint = "give the checkpoint a name without { } [ ] * ? and \\"
+        raise PlanError("Spark takes the checkpoint for a pattern", got=log, then="it would find no files", hint=hint)
     link = f"{new_folder('files')}/log"
     os.symlink(store_at(log)[1], link)
     return link

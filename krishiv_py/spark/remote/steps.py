@@ -368,21 +368,16 @@ def begin(pickled: bytes) -> ServerSteps:
     end_with_parent()
     start: RemoteStart = pickle.loads(pickled)  # the client's own program, which Spark unpickles too
     if start.version != __version__:
-        raise EnvironmentSetupError(
-            "client and server have different versions of krishiv_py",
-            got=f"{start.version} in the client, {__version__} in the server's Python",
-            hint="install the same version in both",
-        )
+        got = f"{start.version} in the client, {__version__} in the server's Python"
+        hint = "install the same version in both"
+        raise EnvironmentSetupError("client and server have different versions of krishiv_py", got=got, hint=hint)
     plan, checkpoint = start.plan, start.checkpoint
     lease = take_server(checkpoint, start.title, _SECOND_S)
     notes = CheckpointNotes(checkpoint, start.durable)
     noted = notes.plan()
     if noted is None or noted["outputs"] != start.mark:
-        raise CheckpointError(
-            "the Spark Connect server does not see the checkpoint of the client",
-            got=checkpoint,
-            hint="use a folder that client, server and executors reach under one path",
-        )
+        hint = "use a folder that client, server and executors reach under one path"
+        raise CheckpointError("the Spark Connect server does not see the checkpoint of the client", got=checkpoint, hint=hint)
     check_outputs(plan, start.sinks)
     reached: list[BucketMetrics] = []
     aligned = alignments(plan, lambda: reached[0].sources_us, start.now)
@@ -441,8 +436,6 @@ def _note_waiting(ledger: BucketMetrics) -> None:
 
 
 def _cannot_be_sent(problem: BaseException) -> PlanError:
-    return PlanError(
-        "over Spark Connect functions, sinks and sources are pickled and sent to the server",
-        got=failure_text(problem),
-        hint="leave open connections, locks and sessions out of what they hold, and make them at their first use",
-    )
+    what = "over Spark Connect functions, sinks and sources are pickled and sent to the server"
+    hint = "leave open connections, locks and sessions out of what they hold, and make them at their first use"
+    return PlanError(what, got=failure_text(problem), hint=hint)

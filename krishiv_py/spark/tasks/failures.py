@@ -81,11 +81,8 @@ def failed_batch(problem: BaseException, operator: str, batch: int) -> KrishivEr
 def failure(problem: BaseException, what: str) -> KrishivError:
     """Return what made `what` fail: of our own type if a task raised one, with the heart of a stack trace, not its length."""
     if is_gone(problem):
-        return SessionClosedError(
-            f"{what} failed: Spark's JVM has gone",
-            got=type(problem).__name__,
-            hint="stop() the session and make a new one; a query with a checkpoint goes on from there",
-        )
+        hint = "stop() the session and make a new one; a query with a checkpoint goes on from there"
+        return SessionClosedError(f"{what} failed: Spark's JVM has gone", got=type(problem).__name__, hint=hint)
     if isinstance(problem, KrishivError):
         return own_type(type(problem))(f"{what} failed: {problem}")
     kind, said = heart(problem)
@@ -126,11 +123,9 @@ def _unread(text: str) -> SourceError | None:
         return gone(shown_path(unquote(vanished[1])))
     header = _HEADER.search(text)
     if header:
-        return SourceError(
-            f"{shown_path(unquote(header[2]))}: the header names other columns than the schema",
-            got=" ".join(header[1].split()),
-            hint="pass a schema with the columns of the header, in its order",
-        )
+        what = f"{shown_path(unquote(header[2]))}: the header names other columns than the schema"
+        hint = "pass a schema with the columns of the header, in its order"
+        return SourceError(what, got=" ".join(header[1].split()), hint=hint)
     return None
 
 
@@ -173,11 +168,9 @@ def require_alive(spark: SparkSession, what: str, *, stopped: bool) -> None:
         When it was stopped, by us or by whoever owns it, or its JVM has gone.
     """
     if stopped or not _answers(spark):
-        raise SessionClosedError(
-            f"{what} on a session that is over",
-            got="a stopped one" if stopped else "one without a running Spark",
-            hint="make a new session, and the stream from it",
-        )
+        got = "a stopped one" if stopped else "one without a running Spark"
+        hint = "make a new session, and the stream from it"
+        raise SessionClosedError(f"{what} on a session that is over", got=got, hint=hint)
 
 
 def _answers(spark: SparkSession) -> bool:

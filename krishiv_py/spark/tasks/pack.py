@@ -291,11 +291,8 @@ def _check_none_aside(aside: Sequence[Aside]) -> None:
     """
     for one in aside:
         if not one.dropped:
-            raise OperatorError(
-                f"{one.rows.num_rows} rows have to go to the late output, which to_dataframe() does not have",
-                got=one.name,
-                hint='start(sink) the query instead, or write on_fail="drop" or "fail"',
-            )
+            what = f"{one.rows.num_rows} rows have to go to the late output, which to_dataframe() does not have"
+            raise OperatorError(what, got=one.name, hint='start(sink) the query instead, or write on_fail="drop" or "fail"')
 
 
 @attrs.frozen(eq=False)

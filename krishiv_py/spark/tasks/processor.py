@@ -397,12 +397,9 @@ class MarkCheck:
         """Refuse a batch under a watermark that is not ours although rows of earlier ones must have moved it."""
         if meta.get("moved") and self.spark_ms < _OURS_FROM_MS:
             hint = "write to_dataframe(checkpoint=...), and start with the query that reads the frame"
-            raise OperatorError(
-                f"{self.operator}: another watermark holds back the one of to_dataframe()",
-                got=f"{self.spark_ms} after rows that moved it",
-                then="no window would ever end",
-                hint=hint,
-            )
+            what = f"{self.operator}: another watermark holds back the one of to_dataframe()"
+            then = "no window would ever end"
+            raise OperatorError(what, got=f"{self.spark_ms} after rows that moved it", then=then, hint=hint)
         newest = [time_us for by_source in maxima for time_us in by_source.values()]
         if newest and clock_ms(max(max(newest) - self.lag_us, -MAX_TIME_US), self.tick_us) >= _OURS_FROM_MS:
             meta["moved"] = True

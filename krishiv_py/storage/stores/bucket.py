@@ -34,12 +34,9 @@ def in_bucket(example: str, scheme: str, host: str, path: str) -> str:
         For a path without a bucket, or with credentials; `example` is one that has a bucket.
     """
     if "@" in host:
-        raise PlanError(
-            "a path holds credentials",
-            got=f"{scheme}://[redacted]@…",
-            then="paths are written into notes, names and errors",
-            hint='write them into Session.builder().storage_options({"AWS_ACCESS_KEY_ID": ...}), and the path without them',
-        )
+        then = "paths are written into notes, names and errors"
+        hint = 'write them into Session.builder().storage_options({"AWS_ACCESS_KEY_ID": ...}), and the path without them'
+        raise PlanError("a path holds credentials", got=f"{scheme}://[redacted]@…", then=then, hint=hint)
     if not host:
         raise PlanError("a path names no bucket", got=f"{scheme}:///{path}", hint=f"write {example}")
     return f"{host}{posixpath.normpath(f'/{path}')}".rstrip("/")

@@ -444,12 +444,8 @@ def _encoded(made: Any, columns: list[tuple[str, pa.DataType, Putter]], head_: b
         ]
     except RAISED as problem:
         hint = "see which column it is, and cast it or change the message"
-        raise OperatorError(
-            f"a row is not a {made.DESCRIPTOR.full_name}",
-            got=failure_text(problem),
-            then="the batch was not written",
-            hint=hint,
-        ) from None
+        what = f"a row is not a {made.DESCRIPTOR.full_name}"
+        raise OperatorError(what, got=failure_text(problem), then="the batch was not written", hint=hint) from None
 
 
 def _plain(column: pa.ChunkedArray, type_: pa.DataType) -> list[Any]:

@@ -350,11 +350,8 @@ def _check_type(field: pa.Field) -> None:
             raise ValueError("void")
         delta().Schema.from_arrow(pa.schema([field]))
     except RAISED:
-        raise SchemaError(
-            "Delta has no such type",
-            got=f"{field.name} is {type_text(field.type)}",
-            hint="cast it with .with_column or .select: a duration to a bigint, a column of nulls to a type",
-        ) from None
+        hint = "cast it with .with_column or .select: a duration to a bigint, a column of nulls to a type"
+        raise SchemaError("Delta has no such type", got=f"{field.name} is {type_text(field.type)}", hint=hint) from None
 
 
 def _has_nulls_only(kind: pa.DataType) -> bool:

@@ -210,11 +210,8 @@ def _text(value: Any) -> str | None:
 
 
 def _unreadable(path: str, why: str) -> SourceError:
-    return SourceError(
-        "the Delta table cannot be read without Spark's own reader",
-        got=f"{shown(path)}: {why}",
-        hint="rewrite the table without them (REORG TABLE ... APPLY (PURGE) for deletion vectors), or use from_dataframe",
-    )
+    hint = "rewrite the table without them (REORG TABLE ... APPLY (PURGE) for deletion vectors), or use from_dataframe"
+    return SourceError("the Delta table cannot be read without Spark's own reader", got=f"{shown(path)}: {why}", hint=hint)
 
 
 OnChange: TypeAlias = Literal["fail", "skip"]
@@ -360,12 +357,9 @@ class DeltaSource(Source):
         """Return whether a version that changed rows is passed over; it is an error otherwise."""
         got = f"{shown(self.path)}: version {version} takes {commit.removed} files out and adds {len(commit.added)}"
         if self.on_change == "fail":
-            raise SourceError(
-                "rows of a Delta table were changed or deleted",
-                got=got,
-                then="a stream cannot take back what it has read",
-                hint='pass on_change="skip" to pass over such versions, or begin with a new checkpoint',
-            )
+            then = "a stream cannot take back what it has read"
+            hint = 'pass on_change="skip" to pass over such versions, or begin with a new checkpoint'
+            raise SourceError("rows of a Delta table were changed or deleted", got=got, then=then, hint=hint)
         warnings.warn(f"a version that changed rows is passed over: {got}", RuntimeWarning, stacklevel=2)
         return True
 
@@ -380,19 +374,13 @@ class DeltaSource(Source):
         return self._known.files
 
     def _another(self, table_id: str) -> SourceError:
-        return SourceError(
-            "it is another Delta table than the one that was read",
-            got=f"{shown(self.path)}: its id is {table_id} now",
-            hint="begin with a new checkpoint",
-        )
+        got = f"{shown(self.path)}: its id is {table_id} now"
+        return SourceError("it is another Delta table than the one that was read", got=got, hint="begin with a new checkpoint")
 
     def _narrower(self, version: int, missing: Sequence[str]) -> SourceError:
-        return SourceError(
-            "a Delta table has lost columns",
-            got=f"{shown(self.path)}: {', '.join(missing)}, in version {version}",
-            then="they would be null from there on",
-            hint="begin with a new checkpoint and the columns there are now",
-        )
+        got = f"{shown(self.path)}: {', '.join(missing)}, in version {version}"
+        hint = "begin with a new checkpoint and the columns there are now"
+        return SourceError("a Delta table has lost columns", got=got, then="they would be null from there on", hint=hint)
 
     def _shorter(self, version: int, latest: int) -> SourceError:
         return SourceError(
@@ -494,11 +482,8 @@ def delta_source(
     table = table_at(place, storage, version)
     latest = int(table.version())
     if isinstance(begin, int) and begin > latest + 1:
-        raise PlanError(
-            "`starting` lies after the last version",
-            got=f"{begin}, and the table is at {latest}",
-            hint=f'use at most {latest + 1}, or "latest"',
-        )
+        hint = f'use at most {latest + 1}, or "latest"'
+        raise PlanError("`starting` lies after the last version", got=f"{begin}, and the table is at {latest}", hint=hint)
     return DeltaSource(
         path=place,
         schema=as_schema(pa.schema(table.schema().to_arrow())),

@@ -324,8 +324,5 @@ def _check_type(field: pa.Field) -> None:
             raise ValueError("unknown")
         iceberg("io.pyarrow").visit_pyarrow(pa.schema([field]), iceberg("io.pyarrow")._ConvertToIcebergWithoutIDs())
     except RAISED:
-        raise SchemaError(
-            "Iceberg has no such type",
-            got=f"{field.name} is {type_text(field.type)}",
-            hint="cast it with .with_column or .select: a duration to a bigint, a column of nulls to a type",
-        ) from None
+        hint = "cast it with .with_column or .select: a duration to a bigint, a column of nulls to a type"
+        raise SchemaError("Iceberg has no such type", got=f"{field.name} is {type_text(field.type)}", hint=hint) from None

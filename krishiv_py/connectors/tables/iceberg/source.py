@@ -367,12 +367,9 @@ class IcebergSource(Source):
         """Return True for a snapshot that is passed over although it changed rows; it is an error otherwise."""
         got = f"{self.name}: snapshot {snapshot} takes {change.removed} files of rows out and adds {len(change.added)}"
         if self.on_change == "fail":
-            raise SourceError(
-                "rows of an Iceberg table were changed or deleted",
-                got=got,
-                then="a stream cannot take back what it has read",
-                hint=f'pass on_change="skip" to pass over such snapshots, or {_AGAIN}',
-            )
+            then = "a stream cannot take back what it has read"
+            hint = f'pass on_change="skip" to pass over such snapshots, or {_AGAIN}'
+            raise SourceError("rows of an Iceberg table were changed or deleted", got=got, then=then, hint=hint)
         warnings.warn(f"a snapshot that changed rows is passed over: {got}", RuntimeWarning, stacklevel=2)
         return True
 
@@ -413,27 +410,18 @@ class IcebergSource(Source):
             if not inside and now.find_column_name(then.find_field(name).field_id) is None:
                 missing.append(name)
         if missing:
-            raise SourceError(
-                "an Iceberg table has lost columns",
-                got=f"{self.name}: {', '.join(missing)}",
-                then="they would be null from there on",
-                hint=f"{_AGAIN} and the columns there are now",
-            )
+            got = f"{self.name}: {', '.join(missing)}"
+            hint = f"{_AGAIN} and the columns there are now"
+            raise SourceError("an Iceberg table has lost columns", got=got, then="they would be null from there on", hint=hint)
 
     def _another(self, table_id: str) -> SourceError:
-        return SourceError(
-            "it is another Iceberg table than the one that was read",
-            got=f"{self.name}: its identity is {table_id} now",
-            hint=_AGAIN,
-        )
+        got = f"{self.name}: its identity is {table_id} now"
+        return SourceError("it is another Iceberg table than the one that was read", got=got, hint=_AGAIN)
 
     def _expired(self, snapshot: int) -> SourceError:
-        return SourceError(
-            "a snapshot of an Iceberg table is gone",
-            got=f"{self.name}: snapshot {snapshot}, of which not all files were planned",
-            then="its rows are lost to this query",
-            hint=f"keep snapshots for longer, and {_AGAIN}",
-        )
+        got = f"{self.name}: snapshot {snapshot}, of which not all files were planned"
+        hint = f"keep snapshots for longer, and {_AGAIN}"
+        return SourceError("a snapshot of an Iceberg table is gone", got=got, then="its rows are lost to this query", hint=hint)
 
     def _unread(self, problem: BaseException) -> SourceError:
         got = f"{self.name}: {without_secrets(problem, self.catalog)}"
@@ -459,11 +447,9 @@ class IcebergSource(Source):
                     hint=f"keep snapshots and files for longer than a query is stopped, and {_AGAIN}",
                 ) from None
             except RAISED as problem:
-                raise SourceError(
-                    "a file of an Iceberg table cannot be read",
-                    got=f"{self.name}: {file['path']}: {without_secrets(problem, self.catalog)}",
-                    hint=f"restore the file; where the type of a column has changed, {_AGAIN}",
-                ) from problem
+                got = f"{self.name}: {file['path']}: {without_secrets(problem, self.catalog)}"
+                hint = f"restore the file; where the type of a column has changed, {_AGAIN}"
+                raise SourceError("a file of an Iceberg table cannot be read", got=got, hint=hint) from problem
 
     def _rows(self, file: Mapping[str, Any], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         return rows_of(self.metadata, self.columns, tuple(sorted(self.files.items())), file, columns)

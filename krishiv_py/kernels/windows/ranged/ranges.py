@@ -97,12 +97,9 @@ class Listing:
             verb, then, hint = "look at", "take very long", "put fewer rows into a batch"
         else:
             verb, then, hint = "list", "fill the memory", "bound its rows with max_rows_per_key, count instead of listing"
-        raise OperatorError(
-            f"{what} would {verb} more than {most:,} values of one key",
-            got=got,
-            then=f"that grows with the square of the rows in a window, and would {then}",
-            hint=f"make the window smaller, {hint}, or raise the limit: .max_listed({2 * total // copies})",
-        )
+        then = f"that grows with the square of the rows in a window, and would {then}"
+        hint = f"make the window smaller, {hint}, or raise the limit: .max_listed({2 * total // copies})"
+        raise OperatorError(f"{what} would {verb} more than {most:,} values of one key", got=got, then=then, hint=hint)
 
 
 FROM = "__from"

@@ -314,12 +314,9 @@ def _marked(layout: Layout, sessions: Sessions, whole: Mask, mark: str | None) -
 def _refuse(spec: OperatorSpec, unknown: Mask, got: str) -> None:
     """Refuse to withdraw results that are not known."""
     if unknown.any():
-        raise CheckpointError(
-            f"results of {spec.name} cannot be withdrawn yet",
-            got=got,
-            then="their first result would stand next to the next one",
-            hint="make the savepoint once the watermark has passed these sessions, or keep the emission",
-        )
+        then = "their first result would stand next to the next one"
+        hint = "make the savepoint once the watermark has passed these sessions, or keep the emission"
+        raise CheckpointError(f"results of {spec.name} cannot be withdrawn yet", got=got, then=then, hint=hint)
 
 
 def _write(
