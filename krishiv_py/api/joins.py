@@ -266,9 +266,8 @@ def _lookup_keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[E
 def _pairs(on: object) -> list[tuple[object, object]]:
     listed = list(on.items()) if isinstance(on, Mapping) else [on] if isinstance(on, (str, Expr)) else _items(on)
     if not listed:
-        raise PlanError(
-            "lookup_join has no key", got=shown(on), then="every row would find the whole table", hint='write on="user"'
-        )
+        hint = 'write on="user"'
+        raise PlanError("lookup_join has no key", got=shown(on), then="every row would find the whole table", hint=hint)
     if len(listed) == 2 and all(isinstance(e, Expr) for e in listed):  # as for joins of streams: of rows, and of the table
         return [(listed[0], listed[1])]
     return [e if isinstance(e, tuple) else (e, e) for e in listed]

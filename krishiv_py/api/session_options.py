@@ -141,9 +141,8 @@ class SessionOptions:
                 given.append(f".config({name!r})")
         if given:
             hint = 'leave it out, or write .engine("spark")'
-            raise PlanError(
-                "options of Spark for a session in process", got=", ".join(given), then="nothing would follow them", hint=hint
-            )
+            then = "nothing would follow them"
+            raise PlanError("options of Spark for a session in process", got=", ".join(given), then=then, hint=hint)
         return stores
 
 

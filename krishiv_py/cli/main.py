@@ -186,9 +186,8 @@ def _written(file: Path, write: Callable[[Path], object]) -> None:
         write(file)
     except (OSError, ValueError) as problem:
         got = f"{file}: {str(problem).splitlines()[0]}"
-        raise SourceError(
-            "the file cannot be written", got=got, hint="pass a file in a folder that can be written"
-        ) from problem
+        hint = "pass a file in a folder that can be written"
+        raise SourceError("the file cannot be written", got=got, hint=hint) from problem
     print(f"\nwritten: {file}")
 
 
@@ -203,7 +202,6 @@ def _rows(file: Path) -> pa.Table:
     try:
         table: pa.Table = reader(file)
     except (OSError, pa.ArrowException) as problem:
-        raise SourceError(
-            "the file cannot be read", got=f"{file}: {str(problem).splitlines()[0]}", hint="pass another file"
-        ) from problem
+        hint = "pass another file"
+        raise SourceError("the file cannot be read", got=f"{file}: {str(problem).splitlines()[0]}", hint=hint) from problem
     return table

@@ -49,9 +49,8 @@ def check_partitions(sink: str, names: Sequence[str], schema: pa.Schema) -> None
             raise SchemaError(f"`partition_by` of {sink} is a column that has no name as a folder", got=got, hint=hint)
     if names and len(names) == len(schema.names):
         hint = "leave one column out"
-        raise SchemaError(
-            f"`partition_by` of {sink} has all columns", got=", ".join(names), then="files would be empty", hint=hint
-        )
+        then = "files would be empty"
+        raise SchemaError(f"`partition_by` of {sink} has all columns", got=", ".join(names), then=then, hint=hint)
 
 
 def _fits(kind: pa.DataType) -> bool:

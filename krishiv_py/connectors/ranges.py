@@ -138,9 +138,8 @@ def _blamed(source: Source, method: str, what: str, position: str | None) -> Ite
     except KrishivError:
         raise
     except RAISED as problem:
-        raise SourceError(
-            what, got=f"position {position}", then=failure_text(problem), hint=f"fix {type(source).__name__}.{method}"
-        ) from cause_of(problem)
+        hint = f"fix {type(source).__name__}.{method}"
+        raise SourceError(what, got=f"position {position}", then=failure_text(problem), hint=hint) from cause_of(problem)
 
 
 def tell_finished(source: Source, name: str, position: str) -> None:

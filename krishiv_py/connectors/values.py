@@ -62,9 +62,8 @@ def check_years(values: pa.Array | pa.ChunkedArray, name: str, where: str) -> No
 
 def not_written(name: str, where: str, what: str, hint: str) -> OperatorError:
     """Return the error for a value of a column called `name` that `where` does not have."""
-    return OperatorError(
-        f"a value cannot be written to {where}", got=f"{what} in {shown(name)}", then="the batch is not written", hint=hint
-    )
+    then = "the batch is not written"
+    return OperatorError(f"a value cannot be written to {where}", got=f"{what} in {shown(name)}", then=then, hint=hint)
 
 
 _COMMON_TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"

@@ -245,17 +245,15 @@ def _in_force(
 ) -> tuple[int, ...]:
     if (lag is None) == (given is None):
         got = "neither" if lag is None else "both"
-        raise PlanError(
-            "a timeline takes either `lag` or `watermarks_us`", got=got, hint='pass lag="10 seconds", as in the plan'
-        )
+        hint = 'pass lag="10 seconds", as in the plan'
+        raise PlanError("a timeline takes either `lag` or `watermarks_us`", got=got, hint=hint)
     if given is not None:
         if isinstance(given, str) or not isinstance(given, Sequence):
             raise PlanError("`watermarks_us` is a sequence", got=shown(given), hint="pass whole microseconds, one per batch")
         if len(given) != len(edges) - 1:
             got = f"{len(given)} for {len(edges) - 1} batches"
-            raise PlanError(
-                "`watermarks_us` needs one watermark per batch", got=got, hint="pass the one that was in force in each batch"
-            )
+            hint = "pass the one that was in force in each batch"
+            raise PlanError("`watermarks_us` needs one watermark per batch", got=got, hint=hint)
         return tuple(microseconds(us, "watermarks_us", UNSET, END_OF_TIME) for us in given)
     tracker = WatermarkTracker(WatermarkSpec(to_us(lag or 0, "lag", allow_zero=True)))
     in_force = []

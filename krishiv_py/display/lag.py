@@ -120,9 +120,8 @@ class LatenessProfile:
         """
         share = loses_at_most
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
-            raise PlanError(
-                "`loses_at_most` is not part of the rows", got=shown(share), hint="pass a number from 0 to 1: 0.001 is 0.1 %"
-            )
+            hint = "pass a number from 0 to 1: 0.001 is 0.1 %"
+            raise PlanError("`loses_at_most` is not part of the rows", got=shown(share), hint=hint)
         return show_length(_lag_for(self.behind_us, self.behind_rows, share))
 
     def plot(self) -> Figure:
@@ -395,9 +394,8 @@ def _arrivals(table: pa.Table, name: str) -> Ints:
     column = table[name]
     if column.null_count or not (_is_instant(column) or pa.types.is_integer(column.type)):
         got = f"{column.null_count} nulls" if column.null_count else str(column.type)
-        raise PlanError(
-            f"{name!r} does not say when rows arrived", got=got, hint="pass a column of timestamps or integers without nulls"
-        )
+        hint = "pass a column of timestamps or integers without nulls"
+        raise PlanError(f"{name!r} does not say when rows arrived", got=got, hint=hint)
     if _is_instant(column):
         return arrivals.instants(column, arrivals.kind_of(table, name))[0]
     return np.asarray(column.cast(pa.int64()).to_numpy())

@@ -203,9 +203,8 @@ def _chosen(came: ArrivalOrder, keys: Sequence[object] | None) -> list[object]:
             raise PlanError("`keys` is a sequence", got=shown(keys), hint='pass keys=["a", "b"]')
         unknown = [k for k in keys if k not in came.keys]
         if unknown or not 1 <= len(keys) <= _MOST_KEYS:
-            raise PlanError(
-                "`keys` cannot be drawn", got=repr(list(keys)), hint=f"name one to {_MOST_KEYS} keys that are among the rows"
-            )
+            hint = f"name one to {_MOST_KEYS} keys that are among the rows"
+            raise PlanError("`keys` cannot be drawn", got=repr(list(keys)), hint=hint)
         return list(keys)
     refused = Counter(k for k, why in zip(came.keys, came.reasons, strict=True) if why is not None)
     rows = Counter(came.keys)

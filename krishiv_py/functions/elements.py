@@ -216,9 +216,8 @@ def array_sort(value: Value, compare: OfTwo | None = None) -> Value:
         given = chosen.given(rows, lists.items.take(pa.array(left)), lists.items.take(pa.array(right)))
         if not is_integer(given.type):
             hint = "write (a, b) -> CASE WHEN a < b THEN -1 WHEN a > b THEN 1 ELSE 0 END"
-            raise ExpressionError(
-                "a function that compares gives a whole number", got=f"{chosen.text} gives {type_text(given.type)}", hint=hint
-            )
+            got = f"{chosen.text} gives {type_text(given.type)}"
+            raise ExpressionError("a function that compares gives a whole number", got=got, hint=hint)
         if given.null_count:
             raise FaultError("a function that compares gave null for two elements: let it give 0, or a number below or above")
         less: Mask = given.to_numpy(zero_copy_only=False) < 0

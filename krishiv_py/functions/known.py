@@ -59,9 +59,8 @@ def check_arguments(known: Definition, args: Sequence[Any], read_schema: Callabl
     if not fewest <= len(args) <= most or (known.by_turns and len(args) % 2):
         takes = f"{known.by_turns} by turns" if known.by_turns else f"{fewest} arguments"
         takes = takes if known.by_turns or fewest == most else f"{fewest} to {most} arguments"
-        raise ExpressionError(
-            f"{known.name} takes {takes}", got=f"{len(args)} arguments", hint=f"write {known.name}({', '.join('abc'[:fewest])})"
-        )
+        hint = f"write {known.name}({', '.join('abc'[:fewest])})"
+        raise ExpressionError(f"{known.name} takes {takes}", got=f"{len(args)} arguments", hint=hint)
     for i, arg in enumerate(args):
         _check_elements(known, i, arg)
     for i, param in enumerate(known.params[: len(args)]):

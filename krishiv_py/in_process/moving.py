@@ -324,6 +324,5 @@ def _check_free(store: Store, root: str, into: str) -> None:
         store.delete_folder(root)
     elif store.entries(root):
         hint = "give the query a new folder"
-        raise CheckpointError(
-            "the new checkpoint is not empty", got=into, then="what is there would be mixed with it", hint=hint
-        )
+        then = "what is there would be mixed with it"
+        raise CheckpointError("the new checkpoint is not empty", got=into, then=then, hint=hint)

@@ -147,7 +147,6 @@ def expression(value: object, where: str) -> Expr:
     if isinstance(value, str):
         return parse.parse_expr(value)
     if not isinstance(value, Expr):
-        raise ExpressionError(
-            f"{where} takes an expression", got=shown(value), hint='write col("amount") > 0, or the same as SQL text'
-        )
+        hint = 'write col("amount") > 0, or the same as SQL text'
+        raise ExpressionError(f"{where} takes an expression", got=shown(value), hint=hint)
     return value

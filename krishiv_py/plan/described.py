@@ -106,9 +106,8 @@ def description_of(brought: Described, what: str) -> Description:
         noted = tuple(sorted((str(key), repr(value)) for key, value in parameters.items()))
     except RAISED as problem:  # user code: whatever it raises is reported with its class
         failed = f"{what} {type(brought).__name__} cannot be described"
-        raise PlanError(
-            failed, got=failure_text(problem), then="a checkpoint could not note it", hint="fix the class"
-        ) from problem
+        hint = "fix the class"
+        raise PlanError(failed, got=failure_text(problem), then="a checkpoint could not note it", hint=hint) from problem
     for key, text in noted:
         if " at 0x" in text:
             raise PlanError(

@@ -68,9 +68,8 @@ def row_fields(kind: object) -> dict[str, Any] | None:
         hints = typing.get_type_hints(kind, include_extras=True)
     except Exception as problem:  # names in a user's annotations can be anything
         got = failure_text(problem)
-        raise SchemaError(
-            f"the types of {kind.__name__} cannot be looked up", got=got, hint="import them in the module of the class"
-        ) from problem
+        hint = "import them in the module of the class"
+        raise SchemaError(f"the types of {kind.__name__} cannot be looked up", got=got, hint=hint) from problem
     if not names:
         raise SchemaError(f"the class {kind.__name__} has no fields", got="0 columns", hint="give it a field with a type")
     return {name: hints.get(name, Any) for name in names}

@@ -92,9 +92,8 @@ def checked(schema: pa.Schema) -> pa.Schema:
         if not encodable(name):
             raise SchemaError("a column name cannot be written as UTF-8", got=shown(name), hint="rename the column")
         if name.startswith(RESERVED) or name in ("", "*"):
-            raise SchemaError(
-                "a column name is reserved", got=repr(name), hint=f"do not start names with {RESERVED}, and call no column '*'"
-            )
+            hint = f"do not start names with {RESERVED}, and call no column '*'"
+            raise SchemaError("a column name is reserved", got=repr(name), hint=hint)
         seen.add(name.lower())
     return pa.schema([_normal(f) for f in schema], _notes(left_out(schema)))
 
@@ -145,9 +144,8 @@ def found_schema(schema: Any) -> pa.Schema:
             kind = field["type"]
             unfit[field["name"]] = kind if isinstance(kind, str) else str(kind.get("type"))
     if not fields:
-        raise SchemaError(
-            "no column has a type a stream can have", got=unfit or "0 columns", hint="cast the columns in Spark before"
-        )
+        hint = "cast the columns in Spark before"
+        raise SchemaError("no column has a type a stream can have", got=unfit or "0 columns", hint=hint)
     return checked(pa.schema(fields, _notes(unfit)))
 
 
@@ -251,9 +249,8 @@ def check_key_type(
         With what is `meant` to be done with its values, and a `hint`.
     """
     if not is_key_type(type_):
-        raise ColumnError(
-            f"column {name!r} cannot be a key", got=type_text(type_), then=f"only plain values can be {meant}", hint=hint
-        )
+        then = f"only plain values can be {meant}"
+        raise ColumnError(f"column {name!r} cannot be a key", got=type_text(type_), then=then, hint=hint)
 
 
 WINDOW_TIME: Final = "window_time"

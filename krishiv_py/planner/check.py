@@ -132,9 +132,8 @@ def _check_output(node: Stage) -> None:
         if names.count(name) > 1:
             raise PlanError("two result columns have one name", got=name, hint="name one with AS or .alias")
         if name in own:
-            raise PlanError(
-                "a result column has a name of the library's own", got=name, hint="give it another name with AS or .alias"
-            )
+            hint = "give it another name with AS or .alias"
+            raise PlanError("a result column has a name of the library's own", got=name, hint=hint)
 
 
 def _check_keys(node: Stage, schema: pa.Schema) -> None:

@@ -468,9 +468,8 @@ def _check_stage(spec: OperatorSpec, *, several: bool, output: bool) -> None:
     if several and spec.operation.nature.gives_rows:
         return
     if not spec.operation.nature.opens_windows:
-        raise PlanError(
-            "a snapshot shows open windows, and rows are in none", got=spec.operation.describe(), hint="leave snapshot out"
-        )
+        hint = "leave snapshot out"
+        raise PlanError("a snapshot shows open windows, and rows are in none", got=spec.operation.describe(), hint=hint)
     mode = spec.options.emit_mode
     if mode == "retractions":
         hint = 'use emit("final") or emit("updates"), or read query.state()'
@@ -479,9 +478,8 @@ def _check_stage(spec: OperatorSpec, *, several: bool, output: bool) -> None:
     if not several and not joins:
         operator_for(spec).state(Bucket(MemoryStore()))
     if spec.operation.handled == "results" or (several and spec.operation.handled):
-        raise PlanError(
-            "a snapshot tells no handler", got=spec.operation.describe(), hint="leave submits out, or read query.state()"
-        )
+        hint = "leave submits out, or read query.state()"
+        raise PlanError("a snapshot tells no handler", got=spec.operation.describe(), hint=hint)
     if output and mode == "final" and not spec.options.pane:
         hint = "write them to a sink of their own" if joins else "add .with_pane(), and tell them by pane_timing"
         warn(f"the early results of a snapshot look like final ones. Hint: {hint}", stacklevel=users_line())

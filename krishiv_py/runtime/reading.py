@@ -111,9 +111,8 @@ def opened(store: Store, path: str, shown: str, *, as_lines: bool = False) -> It
     except FileNotFoundError as problem:
         raise gone(shown) from problem
     except OSError as problem:
-        raise SourceError(
-            "a file cannot be opened", got=f"{shown}: {problem}", hint="see that every worker may read it"
-        ) from problem
+        hint = "see that every worker may read it"
+        raise SourceError("a file cannot be opened", got=f"{shown}: {problem}", hint=hint) from problem
     with stream:
         yield stream
 
@@ -244,9 +243,8 @@ class FileReader:
                     rows += 0 if scanned.batch is None else scanned.batch.num_rows
             except (*UNREADABLE, MisfitError) as problem:
                 if not isinstance(problem, MisfitError) and not readable(store, path):
-                    raise SourceError(
-                        "a file cannot be read", got=f"{shown}: {problem}", hint="see that every worker can read it"
-                    ) from problem
+                    hint = "see that every worker can read it"
+                    raise SourceError("a file cannot be read", got=f"{shown}: {problem}", hint=hint) from problem
                 what = str(problem) if isinstance(problem, MisfitError) else f"not a whole {self.kind} file ({problem})"
                 yield self.put_aside([Malformed(shown, None, None, what + (f", after {rows} rows" if rows else ""))])
 
@@ -279,9 +277,8 @@ class SameValue:
         try:
             return cls(_of_text(text, field.type))
         except pa.ArrowException as problem:
-            raise MisfitError(
-                f"the folder {field.name}={text} gives no {type_text(field.type)}", "", "rename the folder"
-            ) from problem
+            what = f"the folder {field.name}={text} gives no {type_text(field.type)}"
+            raise MisfitError(what, "", "rename the folder") from problem
 
     def of(self, part: pa.RecordBatch) -> pa.Array:
         """As many values as there are rows."""

@@ -135,9 +135,8 @@ def loaded(reader: Any, paths: str | list[str], shown: str) -> DataFrame:
         frame: DataFrame = reader.load(paths)
         frame.schema  # noqa: B018  # over Spark Connect the path is looked at only now
     except AnalysisException as problem:
-        raise SourceError(
-            "Spark cannot read from the path", got=shown, then=str(problem).splitlines()[0], hint="correct the path"
-        ) from problem
+        what = "Spark cannot read from the path"
+        raise SourceError(what, got=shown, then=str(problem).splitlines()[0], hint="correct the path") from problem
     return frame
 
 

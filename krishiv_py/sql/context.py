@@ -123,9 +123,8 @@ class SqlContext:
                 return None
             if isinstance(statement, sg.Insert):
                 hint = "write session.start(session.sql_outputs(text)), or leave INSERT INTO out and .start(sink)"
-                raise PlanError(
-                    "INSERT INTO is for sql_outputs()", got=text.strip(), then="sql() gives a plan without a sink", hint=hint
-                )
+                then = "sql() gives a plan without a sink"
+                raise PlanError("INSERT INTO is for sql_outputs()", got=text.strip(), then=then, hint=hint)
             planned = self._planned(statement)
         except RecursionError as problem:
             raise _too_deep(text) from problem

@@ -422,9 +422,8 @@ def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Relat
         windows |= {call[0] for n in item.walk() if (call := window_call(n, rows.times))}
     if len(windows) > 1:
         shown = " and ".join(sorted(map(str, windows)))
-        raise PlanError(
-            "the query has more than one window", got=shown, hint="make all window functions of SELECT and GROUP BY agree"
-        )
+        hint = "make all window functions of SELECT and GROUP BY agree"
+        raise PlanError("the query has more than one window", got=shown, hint=hint)
     return windows.pop(), bool(kept) and not marks and bool(labels)
 
 

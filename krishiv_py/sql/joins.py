@@ -428,9 +428,8 @@ def _as_of(
 
 def _same_window(conditions: Conditions, sides_found: Sides) -> WindowCall:
     if conditions.same != {"start", "end"} or conditions.lower or conditions.upper:
-        raise PlanError(
-            "a window join compares both bounds, and no times", got=", ".join(sorted(conditions.same)), hint=_WINDOWS
-        )
+        what = "a window join compares both bounds, and no times"
+        raise PlanError(what, got=", ".join(sorted(conditions.same)), hint=_WINDOWS)
     one, other = sides_found.left.window, sides_found.right.window
     if one is None or one != other:
         hint = "write the same window function on both sides"

@@ -101,9 +101,8 @@ def _united_table(parts: list[Relation], names: list[str], stream: Stream, time:
         specs.append((name, attrs.evolve(spec or WatermarkSpec(0), lag_us=lag_us or 0)))
     options = {repr(rows.table.explicit) for rows in parts if rows.table is not None}
     if len(options) > 1:
-        raise PlanError(
-            "the streams of UNION ALL have options that differ", got=", ".join(names), hint="set them on what sql() returns"
-        )
+        hint = "set them on what sql() returns"
+        raise PlanError("the streams of UNION ALL have options that differ", got=", ".join(names), hint=hint)
     first = parts[0].table
     assert first is not None
     handlers = [rows.table.late_handler for rows in parts if rows.table is not None]

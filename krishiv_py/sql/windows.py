@@ -299,9 +299,8 @@ def interval_us(node: sg.Expression, name: str, *, allow_zero: bool = False, all
         return -interval_us(node.this, name, allow_zero=allow_zero)
     value = node.this if isinstance(node, sg.Interval) else node
     if not isinstance(value, sg.Literal) or not (value.is_string or isinstance(node, sg.Interval)):
-        raise DurationError(
-            f"`{name}` is not a legal duration", got=node.sql("spark"), hint="write for instance INTERVAL '5' SECOND"
-        )
+        hint = "write for instance INTERVAL '5' SECOND"
+        raise DurationError(f"`{name}` is not a legal duration", got=node.sql("spark"), hint=hint)
     unit = node.args.get("unit") if isinstance(node, sg.Interval) else None
     text = value.name if unit is None else f"{value.name} {unit.sql('spark')}"
     if isinstance(unit, sg.IntervalSpan):  # '1:30' MINUTE TO SECOND

@@ -322,9 +322,8 @@ class Stream(RunMethods, ShownInALine):
         """
         one_of(on_error, "on_error", ("fail", "side_output"))
         if not callable(function):
-            raise PlanError(
-                "map_batches takes a function", got=shown(function), hint="pass a function RecordBatch -> RecordBatch"
-            )
+            hint = "pass a function RecordBatch -> RecordBatch"
+            raise PlanError("map_batches takes a function", got=shown(function), hint=hint)
         return self._then(MapBatches(self._node, function, self.schema if schema is None else as_schema(schema), on_error))
 
     def unnest(self, column: str, *, rank: str | None = None, outer: bool = False) -> Stream:
@@ -488,9 +487,8 @@ class Stream(RunMethods, ShownInALine):
         if column is None:
             fitting = [f.name for f in self.schema if pa.types.is_timestamp(f.type)]
             if len(fitting) != 1:
-                raise PlanError(
-                    "which column is the event time?", got=fitting or "no timestamp column", hint='pass column="event_time"'
-                )
+                hint = 'pass column="event_time"'
+                raise PlanError("which column is the event time?", got=fitting or "no timestamp column", hint=hint)
             column = fitting[0]
         return timed(self._node, self.schema, column, spec, source_column, self._runner, self._own_late_handler)
 

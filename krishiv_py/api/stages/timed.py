@@ -241,9 +241,8 @@ def timed(
             raise PlanError("max_drift holds streams of a union back", got=got, hint=hint)
         _check_union(spec, node, source_column)
     elif source_column is not None:
-        raise PlanError(
-            "`source_column` without several sources", got=shown(source_column), hint="pass a MultiSourceWatermarkSpec"
-        )
+        hint = "pass a MultiSourceWatermarkSpec"
+        raise PlanError("`source_column` without several sources", got=shown(source_column), hint=hint)
     assigned = Watermark(node, column, spec, source_column)
     return TimedStream(Draft(assigned, DefaultLateEventHandler() if late is None else late), runner, schema)
 
@@ -269,9 +268,8 @@ def _check_sources(spec: MultiSourceWatermarkSpec, schema: pa.Schema, source_col
         raise PlanError("which column names the source?", got="None", hint='pass source_column="source"')
     known_column(source_column, schema.names, "with_watermark(source_column)")
     if not pa.types.is_string(schema.field(source_column).type):
-        raise ColumnError(
-            f"column {source_column!r} cannot name sources", got=schema.field(source_column).type, hint="cast it to string"
-        )
+        hint = "cast it to string"
+        raise ColumnError(f"column {source_column!r} cannot name sources", got=schema.field(source_column).type, hint=hint)
 
 
 def partitions_of(node: Node) -> tuple[str, tuple[str, ...]] | None:

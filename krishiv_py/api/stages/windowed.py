@@ -417,7 +417,6 @@ class PaneStream(WindowedStream):
 def checked_options(options: object) -> PaneWindow:
     """Return the window of SPL's options object."""
     if not isinstance(options, TimeIntervalWindowOptions):
-        raise PlanError(
-            "not TimeIntervalWindowOptions", got=shown(options), hint="pass TimeIntervalWindowOptions(interval_duration=10.0)"
-        )
+        hint = "pass TimeIntervalWindowOptions(interval_duration=10.0)"
+        raise PlanError("not TimeIntervalWindowOptions", got=shown(options), hint=hint)
     return options._window()

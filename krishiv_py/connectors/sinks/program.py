@@ -185,9 +185,8 @@ class ForeachBatchSink(FrameSink):
     @function.validator
     def _can_be_called(self, _attribute: object, value: object) -> None:
         if not callable(value):
-            raise PlanError(
-                "a batch is taken by a function", got=shown(value), hint="pass a function of a DataFrame and a batch number"
-            )
+            hint = "pass a function of a DataFrame and a batch number"
+            raise PlanError("a batch is taken by a function", got=shown(value), hint=hint)
 
     @property
     def title(self) -> str:

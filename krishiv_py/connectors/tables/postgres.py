@@ -63,9 +63,8 @@ def check_types(columns: pa.Schema) -> None:
             column_type(field.type)
         except KeyError:
             got, so = f"{field.name} is {type_text(field.type)}", "its values could not be written"
-            raise SchemaError(
-                "PostgreSQL has no such type", got=got, then=so, hint="cast it with .with_column or .select"
-            ) from None
+            hint = "cast it with .with_column or .select"
+            raise SchemaError("PostgreSQL has no such type", got=got, then=so, hint=hint) from None
 
 
 def column_type(kind: pa.DataType) -> str:

@@ -32,9 +32,8 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
         hint = 'cast it: col("x").cast("bigint")'
         raise ExpressionError(f"{call.func} takes whole numbers", got=f"{call.arg!r} of type {type_text(type_)}", hint=hint)
     if call._takes == "conditions" and not pa.types.is_boolean(type_):
-        raise ExpressionError(
-            f"{call.func} takes a condition", got=f"{call.arg!r} of type {type_text(type_)}", hint='compare it: col("x") > 0'
-        )
+        hint = 'compare it: col("x") > 0'
+        raise ExpressionError(f"{call.func} takes a condition", got=f"{call.arg!r} of type {type_text(type_)}", hint=hint)
     if call._takes == "comparable" and pa.types.is_nested(type_):
         raise ExpressionError(
             f"{call.func} takes values that can be compared",

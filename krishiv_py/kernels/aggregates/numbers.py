@@ -338,9 +338,8 @@ class DecimalSum(AggKernel):
         try:
             return pc.cast(partials[0], self.result_type)
         except pa.ArrowInvalid as problem:
-            raise AggregateOverflowError(
-                f"{self.label} has more than 38 digits", got=str(problem), hint='sum col(...).cast("double") instead'
-            ) from problem
+            hint = 'sum col(...).cast("double") instead'
+            raise AggregateOverflowError(f"{self.label} has more than 38 digits", got=str(problem), hint=hint) from problem
 
 
 @attrs.frozen

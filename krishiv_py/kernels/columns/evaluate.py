@@ -254,9 +254,8 @@ def require_condition(expr: Expr, schema: pa.Schema, where: str) -> None:
     """Refuse an expression over `schema` that is neither true nor false."""
     type_ = expr_type(expr, schema)
     if not pa.types.is_boolean(type_):
-        raise ExpressionError(
-            f"{where} takes conditions", got=f"{expr!r} of type {type_text(type_)}", hint='compare with something: col("x") > 0'
-        )
+        hint = 'compare with something: col("x") > 0'
+        raise ExpressionError(f"{where} takes conditions", got=f"{expr!r} of type {type_text(type_)}", hint=hint)
 
 
 _MISFITS: Final = (NoOperationError, pa.ArrowNotImplementedError, pa.ArrowTypeError)

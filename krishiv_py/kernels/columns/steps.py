@@ -28,9 +28,8 @@ def _project(step: Project, batch: pa.RecordBatch) -> pa.RecordBatch:
 def _filter(step: Filter, batch: pa.RecordBatch) -> pa.RecordBatch:
     mask = evaluate(step.condition, batch)
     if not pa.types.is_boolean(mask.type):
-        raise ExpressionError(
-            "a filter must be true or false", got=type_text(mask.type), hint='compare with something: col("x") > 0'
-        )
+        hint = 'compare with something: col("x") > 0'
+        raise ExpressionError("a filter must be true or false", got=type_text(mask.type), hint=hint)
     return batch.filter(mask)
 
 

@@ -235,9 +235,8 @@ def spans_of(window: Operation, times: Ints, kind: TimeKind) -> Spans:
     try:
         given = assigner.assign(times.copy())  # it is a user's: what it changes are its own
     except RAISED as problem:  # user code: whatever it raises is reported with its class
-        raise OperatorError(
-            f"window assigner {assigner.name} failed", got=f"{len(times)} event times", then=failure_text(problem), hint=_FIX
-        ) from problem
+        what = f"window assigner {assigner.name} failed"
+        raise OperatorError(what, got=f"{len(times)} event times", then=failure_text(problem), hint=_FIX) from problem
     spans = _shaped(window, given, len(times))
     _check(window, spans, times, kind)
     return spans

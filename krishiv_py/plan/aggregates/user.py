@@ -101,9 +101,8 @@ def udaf(
     if isinstance(aggregator, type) or not all(map(callable, methods)):
         raise PlanError("not an Aggregator", got=shown(aggregator), hint="pass an instance with create, add, merge and finish")
     if not isinstance(result_type, pa.DataType):
-        raise PlanError(
-            "`result_type` is not an Arrow type", got=shown(result_type), hint="pass for instance pyarrow.float64()"
-        )
+        hint = "pass for instance pyarrow.float64()"
+        raise PlanError("`result_type` is not an Arrow type", got=shown(result_type), hint=hint)
     return Udaf(column_of(arg, "udaf"), udaf=aggregator, result_type=normal_type(result_type), on_error=on_error)
 
 

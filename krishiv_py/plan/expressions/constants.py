@@ -177,9 +177,8 @@ def _moment(value: dt.datetime) -> dt.datetime:
     if type(value) is dt.datetime:
         return value
     if value != value or getattr(value, "nanosecond", None):  # pandas: not a time, and times between microseconds
-        raise ExpressionError(
-            "not a time in whole microseconds", got=repr(value), hint="pass a datetime.datetime, or None for null"
-        )
+        hint = "pass a datetime.datetime, or None for null"
+        raise ExpressionError("not a time in whole microseconds", got=repr(value), hint=hint)
     return dt.datetime.combine(dt.date(value.year, value.month, value.day), value.timetz())
 
 

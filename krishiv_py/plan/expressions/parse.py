@@ -98,9 +98,8 @@ def _type_of(node: sg.DataType) -> pa.DataType:
         for part in node.expressions:
             _check_field(part)
         return pa.struct([pa.field(e.name, type_of(e.args["kind"])) for e in node.expressions])
-    raise SchemaError(
-        "unknown type in the schema", got=node.sql("spark"), hint="use Spark SQL type names, or pass a pyarrow schema"
-    )
+    hint = "use Spark SQL type names, or pass a pyarrow schema"
+    raise SchemaError("unknown type in the schema", got=node.sql("spark"), hint=hint)
 
 
 def _odd(what: str, node: sg.Expression, hint: str) -> SchemaError:
@@ -334,9 +333,8 @@ def _literal(node: sg.Literal) -> Lit:
             raise ExpressionError("this number is not a double", got=number, hint="write a smaller one")
         return Lit(number_read)
     if len(number) > MAX_DIGITS:
-        raise ExpressionError(
-            f"a number of more than {MAX_DIGITS} digits", got=f"{number[:60]}…", hint="compare with a double: 1e40"
-        )
+        hint = "compare with a double: 1e40"
+        raise ExpressionError(f"a number of more than {MAX_DIGITS} digits", got=f"{number[:60]}…", hint=hint)
     return Lit(int(number))
 
 

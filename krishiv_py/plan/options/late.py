@@ -364,9 +364,8 @@ def hand_over(handler: LateEventHandler, late: LateRows) -> None:
     except RAISED as problem:  # user code: whatever it raises is reported with what it was given
         got = f"{late.table.num_rows} late rows of operator {late.operator}, batch {late.batch_id}"
         name = type(handler).__name__
-        raise OperatorError(
-            f"late handler {name} failed", got=got, then=failure_text(problem), hint=f"fix {name}.handle"
-        ) from problem
+        hint = f"fix {name}.handle"
+        raise OperatorError(f"late handler {name} failed", got=got, then=failure_text(problem), hint=hint) from problem
 
 
 def _tally(column: pa.ChunkedArray) -> dict[str, int]:

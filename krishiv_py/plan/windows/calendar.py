@@ -441,6 +441,5 @@ def _offset(offset: Duration, unit: CalendarUnit, every: int) -> Offset:
         problem, hint = "is as long as a window or longer", "leave out whole windows"
     else:
         return result
-    raise PlanError(
-        f"the offset {problem}", got=shown(offset), then=f"windows of {every} {unit}s have no such beginning", hint=hint
-    )
+    then = f"windows of {every} {unit}s have no such beginning"
+    raise PlanError(f"the offset {problem}", got=shown(offset), then=then, hint=hint)

@@ -162,9 +162,8 @@ def lookback(
         a_switch(switch, name)
     for name, limit in (("max_rows_per_key", max_rows_per_key), ("max_rows_per_window", max_rows_per_window)):
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 1 << 31):
-            raise PlanError(
-                f"`{name}` is not a number of rows", got=shown(limit), hint="pass a positive whole number, or None for no limit"
-            )
+            hint = "pass a positive whole number, or None for no limit"
+            raise PlanError(f"`{name}` is not a number of rows", got=shown(limit), hint=hint)
     one_of(emit, "emit", ("watermark", "arrival"))
     return LookBackWindow(
         size_us,
@@ -373,9 +372,8 @@ class SlidingWindows:
         {15: (15, 25)}
         """
         if isinstance(timestamp, bool) or not isinstance(timestamp, int):
-            raise DurationError(
-                "`timestamp` is not a point in time", got=shown(timestamp), hint="pass whole milliseconds since the epoch"
-            )
+            hint = "pass whole milliseconds since the epoch"
+            raise DurationError("`timestamp` is not a point in time", got=shown(timestamp), hint=hint)
         if self.direction == "forward":
             return {timestamp: (timestamp, timestamp + self.size)}
         own = 0 if self.clamp_zero and 0 <= timestamp < self.size else timestamp - self.size

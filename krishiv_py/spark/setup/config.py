@@ -189,9 +189,8 @@ def buckets_wanted(spark: SparkSession) -> int:
     partitions = setting(spark, "spark.sql.shuffle.partitions")
     given = str(spark.conf.get(BUCKETS, "1"))
     if not given.isdecimal() or not 1 <= int(given) <= _MOST_BUCKETS:
-        raise PlanError(
-            f"{BUCKETS} is not a number of buckets", got=given, hint=f"set a number from 1 to {_MOST_BUCKETS}, 64 for example"
-        )
+        hint = f"set a number from 1 to {_MOST_BUCKETS}, 64 for example"
+        raise PlanError(f"{BUCKETS} is not a number of buckets", got=given, hint=hint)
     return partitions * -(-int(given) // partitions)
 
 

@@ -254,9 +254,8 @@ class Azure(CopyingBucket):
                 return  # by a request whose answer was lost
             hint = "see what the store says; start the query again: the batch is written again"
             got = f"{target}: {problem}"
-            raise OperatorError(
-                "a file cannot be published", got=got, then="the batch is not published", hint=hint
-            ) from problem
+            then = "the batch is not published"
+            raise OperatorError("a file cannot be published", got=got, then=then, hint=hint) from problem
         self.delete_one(source)
 
 

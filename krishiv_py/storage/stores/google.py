@@ -195,9 +195,8 @@ class Google(CopyingBucket):
         except Exception as problem:  # Google's client has many kinds
             hint = "see what the store says; start the query again: the batch is written again"
             text = f"{target}: {_first_line(problem)}"
-            raise OperatorError(
-                "a file cannot be published", got=text, then="the batch is not published", hint=hint
-            ) from problem
+            then = "the batch is not published"
+            raise OperatorError("a file cannot be published", got=text, then=then, hint=hint) from problem
 
 
 def check_google(path: str) -> None:

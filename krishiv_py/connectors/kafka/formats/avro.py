@@ -513,9 +513,8 @@ def _encoded(schema: Any, head_: bytes, checked: bool, table: pa.Table) -> list[
             messages.append(stream.getvalue())
     except RAISED as problem:  # a time that Python does not have, and a key that is twice in a map, too
         hint = "see which column it is, and cast it or change the schema"
-        raise OperatorError(
-            "a row is not a record of the Avro schema", got=failure_text(problem), then="the batch was not written", hint=hint
-        ) from None
+        what = "a row is not a record of the Avro schema"
+        raise OperatorError(what, got=failure_text(problem), then="the batch was not written", hint=hint) from None
     return messages
 
 

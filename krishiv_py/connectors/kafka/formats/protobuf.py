@@ -89,9 +89,8 @@ def message_type(given: object) -> MessageType:
             with open(given[0], "rb") as file:
                 message = MessageType(given[1], file.read())
         except OSError as problem:
-            raise PlanError(
-                "`protobuf_message` names a file that cannot be read", got=shown(given), then=failure_text(problem), hint=_HINT
-            ) from None
+            what = "`protobuf_message` names a file that cannot be read"
+            raise PlanError(what, got=shown(given), then=failure_text(problem), hint=_HINT) from None
     else:
         raise PlanError("`protobuf_message` is a type of messages", got=shown(given), hint=_HINT)
     message_class(message)
@@ -137,9 +136,8 @@ def message_class(type_: MessageType) -> Any:
             pool.AddSerializedFile(file.SerializeToString())
         return message_factory.GetMessageClass(pool.FindMessageTypeByName(type_.name))
     except RAISED as problem:
-        raise PlanError(
-            "`protobuf_message` is not described by its file", got=type_.name, then=failure_text(problem), hint=_HINT
-        ) from None
+        what = "`protobuf_message` is not described by its file"
+        raise PlanError(what, got=type_.name, then=failure_text(problem), hint=_HINT) from None
 
 
 def known_columns(type_: MessageType) -> pa.Schema:
@@ -177,9 +175,8 @@ def fields_of(type_: MessageType, schema: pa.Schema) -> list[ValuesOf]:
         plain, one = typed(known[column.name], column.type, column.name)
         if not fits(plain, column.type, RECORD):
             hint = f"write {column.name!r} as {type_text(_signed(plain))} in `schema`, and cast it in the query"
-            raise SchemaError(
-                f"field {column.name!r} of {type_.name} is not a {type_text(column.type)}", got=type_text(plain), hint=hint
-            )
+            what = f"field {column.name!r} of {type_.name} is not a {type_text(column.type)}"
+            raise SchemaError(what, got=type_text(plain), hint=hint)
         fields.append(ValuesOf(one, plain, plain))
     return fields
 

@@ -334,14 +334,12 @@ def _check_partition(field: pa.Field) -> None:
         raise SchemaError("a table cannot be partitioned by it", got=got, hint="name another")
     if pa.types.is_binary(field.type):
         consequence = "delta-rs would not know its bytes again, and double rows of a key"
-        raise SchemaError(
-            "a table cannot be partitioned by it", got=got, then=consequence, hint="write it as text (hex), or name another"
-        )
+        hint = "write it as text (hex), or name another"
+        raise SchemaError("a table cannot be partitioned by it", got=got, then=consequence, hint=hint)
     if pa.types.is_decimal(field.type) and field.type.scale:
         consequence = "delta-rs writes negative fractions so that nobody can read the table again"
-        raise SchemaError(
-            "a table cannot be partitioned by it", got=got, then=consequence, hint="cast it to string, or name another"
-        )
+        hint = "cast it to string, or name another"
+        raise SchemaError("a table cannot be partitioned by it", got=got, then=consequence, hint=hint)
 
 
 def _check_type(field: pa.Field) -> None:

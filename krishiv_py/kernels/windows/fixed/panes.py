@@ -93,9 +93,8 @@ class PaneOperator(TriggeredOperator):
                 return []
             key = shown_key(pane.key, pane.key.values())
             got = f"pane {pane.interval_start} to {pane.interval_end}{', ' if key else ''}{key}"
-            raise OperatorError(
-                f"pane handler {name} failed", got=got, then=failure_text(problem), hint=f"fix {name}"
-            ) from problem
+            hint = f"fix {name}"
+            raise OperatorError(f"pane handler {name} failed", got=got, then=failure_text(problem), hint=hint) from problem
         if given is None:
             return []
         if self.submits is not None and not row:
