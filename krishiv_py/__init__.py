@@ -19,8 +19,7 @@ from krishiv_py.api.stages.timed import KeyedUntimedStream, TimedStream
 from krishiv_py.api.stages.windowed import LookBackStream, PaneStream, WindowedStream
 from krishiv_py.connectors.kafka.sink import KafkaSink
 from krishiv_py.connectors.sinks.files import JsonSink, ParquetSink
-from krishiv_py.connectors.sinks.known import SideOutputLateEventHandler
-from krishiv_py.connectors.sinks.program import ConsoleSink, ForeachBatchSink, MemorySink
+from krishiv_py.connectors.sinks.known import ConsoleSink, ForeachBatchSink, MemorySink, SideOutputLateEventHandler
 from krishiv_py.connectors.tables.delta.sink import DeltaSink
 from krishiv_py.connectors.tables.iceberg.sink import IcebergSink
 from krishiv_py.connectors.tables.postgres import PostgresSink

@@ -12,16 +12,15 @@ import pyarrow as pa
 
 from krishiv_py.api.history import Until, history_of
 from krishiv_py.api.missing import Answering, answering
-from krishiv_py.api.others import OtherStreams
 from krishiv_py.api.query import Query
 from krishiv_py.api.session_options import DurabilityProfile, SessionOptions
-from krishiv_py.api.sources import FileSources, RangedSources
+from krishiv_py.api.sources import FileSources, OtherStreams, RangedSources
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.running import Output, RunMethods, named_outputs, named_plans
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.sinks.program import BatchConsumer
+from krishiv_py.connectors.sinks.known import BatchConsumer
 from krishiv_py.deprecation import deprecated
 from krishiv_py.display.html import session_html
 from krishiv_py.display.text import LaidOut

@@ -15,8 +15,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.several import several
 from krishiv_py.runtime.beginning import changes_against
 from krishiv_py.runtime.capture import Captured
-from krishiv_py.runtime.checkpoint.begun import engine_of
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, engine_of
 from krishiv_py.runtime.savepoints import is_savepoint
 from krishiv_py.session import Session
 from krishiv_py.storage.local import absolute

@@ -17,7 +17,7 @@ from typing import Final
 
 import attrs
 
-from krishiv_py.connectors.sinks.program import MemorySink
+from krishiv_py.connectors.sinks.known import MemorySink
 from krishiv_py.errors import EnvironmentSetupError, KrishivError, failure_text
 from krishiv_py.plan.aggregates.numbers import count
 from krishiv_py.redaction import redacted

@@ -23,8 +23,7 @@ from krishiv_py.planner.lineage import needed
 from krishiv_py.planner.physical import PhysicalPlan, Read, lookup_tables, lookups, table_names
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.capture import Captured, CapturedBatch, Hide, begin_capture, write_read, write_table
-from krishiv_py.runtime.checkpoint.begun import Begun, engine_of
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.notes import Begun, CheckpointNotes, engine_of
 from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE, entries_of, last_finished, numbered, offsets_of, planned
 from krishiv_py.runtime.closings import closed_in
 from krishiv_py.runtime.ranges.log import RangeLog, RangeReader

@@ -24,17 +24,18 @@ from krishiv_py.plan.options.query import Begin
 from krishiv_py.planner.explain import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.beginning import opened_for
-from krishiv_py.runtime.checkpoint.begun import (
+from krishiv_py.runtime.checkpoint.lease import make_private, take, writable_checkpoint
+from krishiv_py.runtime.checkpoint.notes import (
+    CheckpointNotes,
     Target,
     begin_move,
     check_goes_on,
     end_move,
     engine_of,
+    format_note,
     is_being_made,
     note_moved,
 )
-from krishiv_py.runtime.checkpoint.lease import make_private, take, writable_checkpoint
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, format_note
 from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE
 from krishiv_py.runtime.closings import carry_requests
 from krishiv_py.runtime.savepoints import (

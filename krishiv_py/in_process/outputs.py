@@ -20,8 +20,7 @@ from krishiv_py.arrays.types import pick
 from krishiv_py.connectors.publish import OutputOf, Publisher, TablePublisher, blamed, check_sink, write_staged
 from krishiv_py.connectors.sink import FileSink, Sink, TableSink
 from krishiv_py.connectors.sinks.files import folder_of
-from krishiv_py.connectors.sinks.known import as_sink, side_output
-from krishiv_py.connectors.sinks.program import BatchConsumer, MemorySink
+from krishiv_py.connectors.sinks.known import BatchConsumer, MemorySink, as_sink, side_output
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.kernels.columns.layout import late_names

@@ -31,9 +31,8 @@ from krishiv_py.plan.options.query import Batches, Begin, Handed
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.beginning import begin_from, forget_broken_off, going_on, with_carried
-from krishiv_py.runtime.checkpoint.begun import Target, check_engine, check_goes_on, engine_of
 from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, make_private, take, writable_checkpoint
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Target, check_engine, check_goes_on, engine_of
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, note_reader
 from krishiv_py.runtime.controls import warn_if_flushed
 from krishiv_py.runtime.outputs import Owner, claim_outputs, described_outputs, late_sinks, take_sinks

@@ -15,8 +15,7 @@ from krishiv_py.planner.explain import outline_of, stage_names
 from krishiv_py.planner.fingerprint import differences
 from krishiv_py.planner.history import after_seam, read_called, stages_archived
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.runtime.checkpoint.begun import begin_move, end_move, engine_of, is_being_made
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, begin_move, end_move, engine_of, is_being_made
 from krishiv_py.runtime.evolving import Evolved, StageBefore, carried_over, clocks_for, source_changes, sources_paired
 from krishiv_py.runtime.savepoints import Savepoint, SourceState, StageState, is_savepoint, outlined
 from krishiv_py.storage.files import store_at

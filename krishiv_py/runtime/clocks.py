@@ -20,7 +20,7 @@ from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.watermark import moment_of
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.runtime.checkpoint.begun import Begun
+from krishiv_py.runtime.checkpoint.notes import Begun
 from krishiv_py.runtime.checkpoint.sparklog import planned
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import missing, sealed, unsealed

@@ -24,8 +24,7 @@ from krishiv_py.errors import CheckpointError, PlanError, users_line
 from krishiv_py.kernels.prepare import late_output_schema
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE, RESULTS, place_of
-from krishiv_py.runtime.checkpoint.begun import Begun, moved_to
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.notes import Begun, CheckpointNotes, moved_to
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.storage.files import is_local_path, store_at

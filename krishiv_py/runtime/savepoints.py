@@ -32,8 +32,7 @@ from krishiv_py.kernels.watermark import moment_of
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_files import open_sent
-from krishiv_py.runtime.checkpoint.begun import STATE, Begun, is_there
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.notes import STATE, Begun, CheckpointNotes, is_there
 from krishiv_py.runtime.checkpoint.sparklog import entries_of
 from krishiv_py.runtime.ranges.folders import Taken, files_in
 from krishiv_py.runtime.ranges.log import RangeLog

@@ -23,7 +23,7 @@ from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE
 from krishiv_py.runtime.batch import RESULT, TaskRow, deliver, kind_of, result_kinds
-from krishiv_py.runtime.checkpoint.begun import Begun
+from krishiv_py.runtime.checkpoint.notes import Begun
 from krishiv_py.runtime.outputs import TaskOutput, claim_folder, late_sinks
 from krishiv_py.spark.setup.types import spark_ddl
 from krishiv_py.spark.setup.workers import mapped

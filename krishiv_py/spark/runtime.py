@@ -33,9 +33,8 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.beginning import begin_from, forget_broken_off, going_on, with_carried
-from krishiv_py.runtime.checkpoint.begun import Target, check_engine, check_goes_on, engine_of
 from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint, make_private, take, writable_checkpoint
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Target, check_engine, check_goes_on, engine_of
 from krishiv_py.runtime.outputs import Owner, check_free, check_outputs, late_sinks, take_sinks
 from krishiv_py.runtime.reading import Located
 from krishiv_py.runtime.savepoints import restore_for_spark

@@ -25,9 +25,8 @@ from krishiv_py.kernels.state.store import PAGE, Bucket, MemoryStore
 from krishiv_py.kernels.watermark import ONLY, moment_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.batch import stage_of
-from krishiv_py.runtime.checkpoint.begun import Begun
 from krishiv_py.runtime.checkpoint.lease import take
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.notes import Begun, CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import checked_lines, numbered, offsets_of, planned
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT, ChunkFolder, chunk_of
 from krishiv_py.runtime.clocks import LedgerClock, watermark_of

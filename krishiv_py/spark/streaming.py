@@ -30,10 +30,9 @@ from krishiv_py.plan.running import Control
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.batch import STAGE, BatchStoppedError, Halt, TaskRow, leaving, place_of, reports_of, stage_of
-from krishiv_py.runtime.checkpoint.begun import forget_state
 from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.moved import follow
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Claim
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Claim, forget_state
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, check_log, forget_unplanned
 from krishiv_py.runtime.chunk_files import ChunkFolder
 from krishiv_py.runtime.clocks import Clock, LedgerClock, SparkClock, clock_for

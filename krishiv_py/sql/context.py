@@ -11,8 +11,7 @@ from krishiv_py.api.stages.running import Output
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.sinks.known import as_sink
-from krishiv_py.connectors.sinks.program import BatchConsumer
+from krishiv_py.connectors.sinks.known import BatchConsumer, as_sink
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.durations import Duration

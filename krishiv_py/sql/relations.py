@@ -11,8 +11,8 @@ import attrs
 import pyarrow as pa
 from sqlglot import expressions as sg
 
-from krishiv_py.api.others import union_of
 from krishiv_py.api.planning import evaluate
+from krishiv_py.api.sources import union_of
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.expressions.expr import Alias, Expr, Func, Lambda, LambdaVar, Lit, col

@@ -16,7 +16,7 @@ from krishiv_py.api.missing import Answering, answering
 from krishiv_py.api.stages.running import Output, RunMethods, named_plans
 from krishiv_py.connectors.fit import FILE, MisfitError, explained, file_columns, lacking, open_parquet
 from krishiv_py.connectors.lookup_table import tables_age_by, tables_are
-from krishiv_py.connectors.sinks.program import MemorySink
+from krishiv_py.connectors.sinks.known import MemorySink
 from krishiv_py.deprecation import deprecated
 from krishiv_py.display.html import query_html
 from krishiv_py.display.lag import Lateness, LatenessProfile

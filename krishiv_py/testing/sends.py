@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api import others
+from krishiv_py.api import sources
 from krishiv_py.api.query import NoRunner
 from krishiv_py.api.stages.running import Output, RunMethods, named_outputs
 from krishiv_py.api.stages.stream import Stream
@@ -95,7 +95,7 @@ def union_of(streams: Mapping[str, Stream], *, source_column: str = "source") ->
     >>> sorted((row["source"], row["count"]) for row in driver.close().results.to_pylist())
     [('app', 1), ('web', 2)]
     """
-    return others.union_of(streams, source_column, NoRunner())
+    return sources.union_of(streams, source_column, NoRunner())
 
 
 @attrs.frozen(eq=False)

@@ -20,9 +20,8 @@ from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.replay_files import open_sent
 from krishiv_py.replay_log import ReplayLog
-from krishiv_py.runtime.checkpoint.begun import STATE, Begun, moved_to, note_moved
 from krishiv_py.runtime.checkpoint.moved import follow
-from krishiv_py.runtime.checkpoint.notes import FORMAT, CheckpointNotes
+from krishiv_py.runtime.checkpoint.notes import FORMAT, STATE, Begun, CheckpointNotes, moved_to, note_moved
 from krishiv_py.runtime.checkpoint.sparklog import (
     check_log,
     entries_of,

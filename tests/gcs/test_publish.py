@@ -12,8 +12,8 @@ from krishiv_py import ParquetSink, SideOutputLateEventHandler, count
 from krishiv_py.connectors.publish import Publisher, staging_of, write_staged
 from krishiv_py.connectors.sink import FileSink
 from krishiv_py.errors import OperatorError
+from krishiv_py.storage import store
 from krishiv_py.storage.files import store_at
-from krishiv_py.storage.stores import bucket
 from krishiv_py.storage.stores.google import Google as Store
 from krishiv_py.testing import Driver, stream_of
 from tests.gcs.store import Google
@@ -107,7 +107,7 @@ def test_who_is_overtaken_while_it_publishes_ends_there(used: Google, monkeypatc
         publisher(used, "overtaken").publish(0, written(used, "overtaken", 0, 1, 2))
         return done
 
-    monkeypatch.setattr(bucket, "_AT_ONCE", 1)
+    monkeypatch.setattr(store, "_AT_ONCE", 1)
     monkeypatch.setattr(blob, "rewrite", overtaken)
     with pytest.raises(OperatorError, match=r"a file cannot be published .*404"):
         publisher(used, "overtaken").publish(0, old)

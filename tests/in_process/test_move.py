@@ -19,8 +19,7 @@ from krishiv_py.cli.main import main
 from krishiv_py.in_process import moving
 from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.runtime import savepoints
-from krishiv_py.runtime.checkpoint.begun import STATE, Begun, begin_move
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
+from krishiv_py.runtime.checkpoint.notes import STATE, Begun, CheckpointNotes, begin_move
 from krishiv_py.runtime.closings import Closings, noted_keys, request
 from krishiv_py.runtime.savepoints import Savepoint, read_bucket, write_bucket
 from krishiv_py.storage.checksums import sealed

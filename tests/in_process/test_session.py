@@ -34,7 +34,7 @@ from krishiv_py import (
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import Planned, Source
-from krishiv_py.runtime.checkpoint.begun import check_engine
+from krishiv_py.runtime.checkpoint.notes import check_engine
 from krishiv_py.storage.store import known_settings, use
 from krishiv_py.testing import Driver, stream_of
 

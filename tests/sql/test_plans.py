@@ -11,7 +11,7 @@ import pytest
 
 from krishiv_py import SideOutputLateEventHandler, avg, col, count, max, sum, windows
 from krishiv_py.api.stages.results import ResultStream
-from krishiv_py.connectors.sinks.program import MemorySink
+from krishiv_py.connectors.sinks.known import MemorySink
 from krishiv_py.errors import PlanError
 from krishiv_py.planner.fingerprint import fingerprint
 from krishiv_py.sql import SqlContext

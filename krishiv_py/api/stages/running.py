@@ -11,8 +11,7 @@ import pyarrow as pa
 from krishiv_py.api.planning import cut, explain, physical
 from krishiv_py.api.query import BoundedResult, Query, Runner
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.sinks.known import as_sink
-from krishiv_py.connectors.sinks.program import BatchConsumer
+from krishiv_py.connectors.sinks.known import BatchConsumer, as_sink
 from krishiv_py.display.html import plan_html
 from krishiv_py.display.lag import LatenessProfile, checked_profile
 from krishiv_py.display.progress import Show

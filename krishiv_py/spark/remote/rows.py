@@ -22,8 +22,7 @@ import pyarrow as pa
 from krishiv_py import errors
 from krishiv_py.connectors.publish import blamed
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, Sink, TableSink
-from krishiv_py.connectors.sinks.known import SideOutputLateEventHandler, side_output
-from krishiv_py.connectors.sinks.program import ConsoleSink, MemorySink
+from krishiv_py.connectors.sinks.known import ConsoleSink, MemorySink, SideOutputLateEventHandler, side_output
 from krishiv_py.errors import CheckpointError, KrishivError, OperatorError, own_type
 from krishiv_py.plan.options.late import LateWanted
 from krishiv_py.planner.physical import PhysicalPlan

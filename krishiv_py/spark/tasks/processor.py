@@ -26,7 +26,7 @@ from krishiv_py.plan.durations import MAX_TIME_US, UNSET
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.running import under_new_names
 from krishiv_py.runtime.batch import EARLY, METRICS, NEXT, OF_LATE_ROWS, StagePlace, address_of, addressed, kind_of
-from krishiv_py.runtime.checkpoint.begun import STATE as SAVED
+from krishiv_py.runtime.checkpoint.notes import STATE as SAVED
 from krishiv_py.runtime.chunk_files import BucketChunks, ChunkFolder
 from krishiv_py.runtime.clocks import Clock, clock_ms, wakeup_ms, watermark_of
 from krishiv_py.runtime.outputs import TaskOutput

@@ -21,8 +21,7 @@ import pyarrow.fs as pafs
 
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError, missing_extra, require_extra
 from krishiv_py.redaction import redacted
-from krishiv_py.storage.store import Store, StoreKind, Version, connections, noted
-from krishiv_py.storage.stores.bucket import CopyingBucket, bucket_and_key
+from krishiv_py.storage.store import CopyingBucket, Store, StoreKind, Version, bucket_and_key, connections, noted
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore

@@ -20,8 +20,7 @@ import attrs
 import pyarrow.fs as pafs
 
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extra, require_extra
-from krishiv_py.storage.store import Store, StoreKind, Version, connections, noted
-from krishiv_py.storage.stores.bucket import CopyingBucket, bucket_and_key, in_bucket
+from krishiv_py.storage.store import CopyingBucket, Store, StoreKind, Version, bucket_and_key, connections, in_bucket, noted
 
 PREFIX: Final = "fs.gs."
 """How the names of the connector's settings begin."""

@@ -19,8 +19,18 @@ import attrs
 import pyarrow.fs as pafs
 
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extra, require_extra
-from krishiv_py.storage.store import Store, StoreKind, Version, WriteRows, connections, noted
-from krishiv_py.storage.stores.bucket import BucketStore, bucket_and_key, in_bucket, written
+from krishiv_py.storage.store import (
+    BucketStore,
+    Store,
+    StoreKind,
+    Version,
+    WriteRows,
+    bucket_and_key,
+    connections,
+    in_bucket,
+    noted,
+    written,
+)
 
 PREFIX: Final = "fs.s3a."
 """How the names of Hadoop's settings begin."""

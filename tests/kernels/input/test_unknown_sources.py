@@ -8,8 +8,8 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py import MemorySink
-from krishiv_py.api.others import union_of
 from krishiv_py.api.query import NoRunner
+from krishiv_py.api.sources import union_of
 from krishiv_py.errors import OperatorError, PlanError
 from krishiv_py.session import Session
 from krishiv_py.testing import Driver, stream_of
