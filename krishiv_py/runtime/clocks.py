@@ -10,7 +10,6 @@ so a repeated batch sees the same watermark.
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final, Protocol
 
 import attrs
@@ -23,7 +22,6 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.notes import Begun
 from krishiv_py.runtime.checkpoint.sparklog import planned
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
-from krishiv_py.storage.checksums import missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store, Stores
 
@@ -163,18 +161,13 @@ class LedgerClock:
             When it is damaged or missing: without it rows would be classified by no watermark at all.
         """
         store, path = self._place(batch)
-        data = store.read(path)
-        if data is None:
-            if batch:
-                raise missing(path, NEW_CHECKPOINT)
-            return None
-        entry: dict[str, Any] = json.loads(unsealed(data, path, NEW_CHECKPOINT))
+        entry: dict[str, Any] | None = store.read_note(path, NEW_CHECKPOINT, needed=batch > 0)
         return entry
 
     def write(self, batch: int, entry: dict[str, Any]) -> None:
         """Write the entry for a batch, whole or not at all, and forget an old one."""
         store, path = self._place(batch)
-        store.write(path, sealed(json.dumps(entry).encode()), durable=self.durable)
+        store.write_note(path, entry, durable=self.durable)
         _, old = self._place(batch - max(_KEPT, self.kept + 2))  # the last ones, the one before them, and the one to come
         store.delete(old)
 

@@ -22,7 +22,7 @@ from krishiv_py.arrays.grouping import buckets, normal_key
 from krishiv_py.arrays.ranges import split
 from krishiv_py.errors import CheckpointError, failure_text
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
-from krishiv_py.storage.checksums import damaged, decode, encode, missing, sealed, unsealed
+from krishiv_py.storage.checksums import damaged, decode, encode, missing, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store
 
@@ -40,10 +40,9 @@ def request(checkpoint: str, keys: Mapping[int, pa.Table], *, durable: bool) -> 
     CheckpointError
         When the checkpoint cannot be written to; then the keys are not closed.
     """
-    data = sealed(json.dumps({str(stage): [_text(table)] for stage, table in keys.items()}).encode())
     try:
         store, path = _place(checkpoint, f"{_REQUESTS}/{uuid.uuid4().hex}.json")
-        store.write(path, data, durable=durable)
+        store.write_note(path, {str(stage): [_text(table)] for stage, table in keys.items()}, durable=durable)
     except OSError as problem:
         hint = "see to the space and rights of the checkpoint's folder, and call close_key(...) again"
         got = f"{checkpoint}: {failure_text(problem)}"
@@ -124,14 +123,7 @@ class Closings:
         store, folder = _place(self.checkpoint, _REQUESTS)
         listed = store.entries(folder)
         names = sorted({f.base_name for f in listed if f.base_name.endswith(".json")} - self._done)
-        waiting = {}
-        for name in names:
-            path = f"{folder}/{name}"
-            data = store.read(path)
-            if data is None:
-                raise missing(path, NEW_CHECKPOINT)
-            waiting[name] = json.loads(unsealed(data, path, NEW_CHECKPOINT))
-        return waiting
+        return {name: store.read_note(f"{folder}/{name}", NEW_CHECKPOINT, needed=True) for name in names}
 
     @property
     def _done(self) -> set[str]:
@@ -145,7 +137,7 @@ class Closings:
 
     def _write(self, note: dict[str, Any]) -> None:
         store, path = _place(self.checkpoint, _NOTE)
-        store.write(path, sealed(json.dumps(note).encode()), durable=self.durable)
+        store.write_note(path, note, durable=self.durable)
         self._note = note
 
 
@@ -153,7 +145,7 @@ def carry_requests(checkpoint: str, to: str) -> None:
     """Let the requests that no batch of a checkpoint has done wait in another checkpoint."""
     for name, keys in Closings(checkpoint)._waiting().items():
         store, path = _place(to, f"{_REQUESTS}/{name}")
-        store.write(path, sealed(json.dumps(keys).encode()), durable=True)
+        store.write_note(path, keys, durable=True)
 
 
 def noted_keys(checkpoint: str, batch: int) -> dict[int, pa.Table]:

@@ -26,7 +26,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE, RESULTS, place_of
 from krishiv_py.runtime.checkpoint.notes import Begun, CheckpointNotes, moved_to
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
-from krishiv_py.storage.checksums import sealed, unsealed
+from krishiv_py.storage.checksums import unsealed
 from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.local import absolute
 from krishiv_py.storage.store import Store, Stores
@@ -71,7 +71,7 @@ def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None)
                 hint=f"give the copy another output folder, or remove {other} if it was moved",
             )
     with writable(folder):
-        store.write(f"{notes}/{mark}{_NOTE}", sealed(json.dumps({"rows": rows, "checkpoint": checkpoint}).encode()))
+        store.write_note(f"{notes}/{mark}{_NOTE}", {"rows": rows, "checkpoint": checkpoint})
 
 
 def _is_copy(other: str | None, checkpoint: str) -> bool:

@@ -91,7 +91,7 @@ class LookupTables:
         notes = {"batch": batch, "tables": entries}
         if notes != noted:
             store, path = _place(self.checkpoint, _NOTE)
-            store.write(path, sealed(json.dumps(notes).encode()), durable=self.durable)
+            store.write_note(path, notes, durable=self.durable)
             if entries != self._entries:
                 self._forget_others([each["file"] for entry in entries for each in versions_in(entry)])
         if self._entries is None:

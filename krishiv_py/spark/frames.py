@@ -9,7 +9,6 @@ file holds the error of a query that failed.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import threading
@@ -49,7 +48,6 @@ from krishiv_py.spark.storage import keep_with_driver
 from krishiv_py.spark.streaming import operator, plain_frame
 from krishiv_py.spark.tasks.pack import PACKED_TYPE, RawPack
 from krishiv_py.spark.tasks.processor import BucketProcessor
-from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.local import absolute
 from krishiv_py.storage.store import Store
@@ -284,14 +282,13 @@ class HandOver(TableSink):
 def _check_home(store: Store, root: str, any_there: bool, *, durable: bool) -> None:
     here = os.path.realpath(root) if store.local else root
     path = f"{root}/{_HOME}"
-    data = store.read(path)
-    home = here if data is None else json.loads(unsealed(data, path, NEW_CHECKPOINT))
-    if home != here and any_there:
+    home = store.read_note(path, NEW_CHECKPOINT)
+    if home not in (None, here) and any_there:
         what = "the checkpoint was moved, and it hands results over"
         then = "the query that reads the frame would read all of them again"
         raise CheckpointError(what, got=f"{here}, before {home}", then=then, hint="move it back, or start with both queries")
-    if data is None or home != here:
-        store.write(path, sealed(json.dumps(here).encode()), durable=durable)
+    if home != here:
+        store.write_note(path, here, durable=durable)
 
 
 def tell_failure(folder: str, schema: pa.Schema, why: str, durable: bool) -> None:

@@ -46,7 +46,7 @@ from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import mapped
 from krishiv_py.spark.tasks.processor import META
 from krishiv_py.spark.tasks.rows import STATE
-from krishiv_py.storage.checksums import decode, encode, sealed, unsealed
+from krishiv_py.storage.checksums import decode, encode
 from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.local import absolute, new_folder
 from krishiv_py.storage.store import Store
@@ -109,10 +109,7 @@ def check_rescaled(checkpoint: str, *, durable: bool) -> None:
 
 
 def _noted(store: Store, root: str) -> dict[str, Any] | None:
-    data = store.read(f"{root}/{_NOTE}")
-    if data is None:
-        return None
-    note: dict[str, Any] = json.loads(unsealed(data, f"{root}/{_NOTE}", NEW_CHECKPOINT))
+    note: dict[str, Any] | None = store.read_note(f"{root}/{_NOTE}", NEW_CHECKPOINT)
     return note
 
 
@@ -183,8 +180,7 @@ class Rescaling:
         entry = self._store.read(_ledger(self._root, batch))
         if entry is not None:
             self._store.write(_ledger(self._root, batch + 1), entry, durable=self._durable)
-        said = sealed(json.dumps({"batch": batch, "tasks": self.tasks}).encode())
-        self._store.write(f"{self._root}/{_NOTE}", said, durable=self._durable)
+        self._store.write_note(f"{self._root}/{_NOTE}", {"batch": batch, "tasks": self.tasks}, durable=self._durable)
 
     def _logged(self, what: str) -> list[int]:
         return numbered(self._store, f"{self._root}/{what}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import posixpath
 import threading
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.errors import PlanError
+from krishiv_py.storage.checksums import missing, sealed, unsealed
 
 _known: Final[dict[str, str]] = {}
 connections: Final[list[Callable[[], None]]] = []
@@ -164,6 +166,23 @@ class Store:
         self.arrow.move(part, path)
         if durable:
             self.sync(folder)
+
+    def write_note(self, path: str, value: Any, *, durable: bool = False) -> None:
+        """Write a note as :meth:`write` does: JSON with a checksum."""
+        self.write(path, sealed(json.dumps(value).encode()), durable=durable)
+
+    def read_note(self, path: str, way_out: str, *, needed: bool = False) -> Any:
+        """Return what a note says; None if it does not exist.
+
+        Raises
+        ------
+        CheckpointError
+            When it is damaged, or missing though it is `needed`; names it, and the `way_out`.
+        """
+        data = self.read(path)
+        if data is None and needed:
+            raise missing(path, way_out)
+        return None if data is None else json.loads(unsealed(data, path, way_out))
 
     def version(self, path: str) -> Version | None:
         """Return the version of a file; None if it does not exist, or the store has none."""

@@ -26,7 +26,6 @@ from krishiv_py.runtime.checkpoint.sparklog import (
     note_reader,
     rewrite,
 )
-from krishiv_py.storage.checksums import missing, sealed, unsealed
 from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.store import Store
 
@@ -49,11 +48,9 @@ def follow(checkpoint: str, sources: list[SourceNode]) -> None:
     store, root = store_at(checkpoint)
     note = f"{root}/krishiv/streams.json"
     streams = {ReplayLog(s.spool).identity(): s.spool for s in sources if isinstance(s, MemorySource)}
-    data = store.read(note)
-    before: dict[str, str] = json.loads(unsealed(data, note, _WAY_OUT)) if data is not None else {}
-    if batches_of(checkpoint):
-        if streams and data is None:  # it was there before the first batch
-            raise missing(note, _WAY_OUT)
+    begun = bool(batches_of(checkpoint))
+    before: dict[str, str] = store.read_note(note, _WAY_OUT, needed=begun and bool(streams)) or {}
+    if begun:
         _check_same(before, streams)
         moves = {old: streams[name] for name, old in before.items() if name in streams and streams[name] != old}
         _move_schema(store, root, checkpoint)
@@ -63,7 +60,7 @@ def follow(checkpoint: str, sources: list[SourceNode]) -> None:
         check_begin(checkpoint, ReplayLog(folder), name in before)
         note_reader(folder, checkpoint)
     if streams != before:
-        store.write(note, sealed(json.dumps(streams).encode()))
+        store.write_note(note, streams)
 
 
 def _check_same(before: dict[str, str], streams: dict[str, str]) -> None:

@@ -487,8 +487,7 @@ _READER: Final = "_krishiv_reader_"
 def note_reader(spool: str, checkpoint: str) -> None:
     """Note next to the sends that a query reads them: what it did not read stays, as long as its checkpoint."""
     mark = f"{checksum(checkpoint.encode()):08x}"
-    data = sealed(json.dumps({"checkpoint": checkpoint}).encode())
-    DISK.write(f"{spool}/{_READER}{mark}.json", data)
+    DISK.write_note(f"{spool}/{_READER}{mark}.json", {"checkpoint": checkpoint})
 
 
 def trim(spool: str) -> int:

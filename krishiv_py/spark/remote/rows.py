@@ -190,19 +190,18 @@ def note_failure(checkpoint: str, problem: KrishivError) -> None:
     """In the server's process: note what ends the query; before it is stopped, so that whoever sees its end finds the note."""
     report = {"type": own_type(type(problem)).__name__, "text": redacted(str(problem))}
     store, path = _place(checkpoint)
-    store.write(path, sealed(json.dumps(report).encode()))
+    store.write_note(path, report)
 
 
 def noted_failure(checkpoint: str) -> KrishivError | None:
     """In the client: what was noted."""
     store, path = _place(checkpoint)
-    data = store.read(path)
-    if data is None:
-        return None
     try:
-        report = json.loads(unsealed(data, path, "start() goes on from the checkpoint"))
+        report = store.read_note(path, "start() goes on from the checkpoint")
     except CheckpointError as problem:
         return problem
+    if report is None:
+        return None
     kind: type[KrishivError] = getattr(errors, report["type"], OperatorError)
     return kind(report["text"])
 
