@@ -9,17 +9,11 @@ import pyarrow.compute as pc
 
 from krishiv_py.functions.computing.checks import alike, boolean, met, struct_of
 from krishiv_py.functions.computing.compare import compare
-from krishiv_py.functions.definition import Later, SqlNode, Value, function, not_constant
+from krishiv_py.functions.definition import Later, SqlNode, Value, elsewhere, example, function, not_constant
 
 
-@function(
-    "conditions",
-    "common type",
-    method=False,
-    in_text=False,
-    node=SqlNode("If", "this true false"),
-    example=("if(1 > 2, 'a', 'b')", "b"),
-)
+@function("conditions", "common type", method=False, in_text=False, node=SqlNode("If", "this true false"))
+@example("if(1 > 2, 'a', 'b')", "b")
 def if_else(condition: Later, yes: Later, no: Later) -> Value:
     """Return the second value where the first is true, else, also where it is null, the third."""
     holds = pc.fill_null(boolean(condition.value()), False)
@@ -27,13 +21,8 @@ def if_else(condition: Later, yes: Later, no: Later) -> Value:
     return pc.if_else(holds, left, right)
 
 
-@function(
-    "conditions",
-    "common type",
-    method=False,
-    node=SqlNode("Coalesce", "this *expressions"),
-    example=("coalesce(NULL, 2, 3)", 2),
-)
+@function("conditions", "common type", method=False, node=SqlNode("Coalesce", "this *expressions"))
+@example("coalesce(NULL, 2, 3)", 2)
 def coalesce(value: Later, *others: Later) -> Value:
     """Return the first of the values that is not null."""
     values = [value.value()]
@@ -44,9 +33,8 @@ def coalesce(value: Later, *others: Later) -> Value:
     return pc.coalesce(*alike(met([x.constant for x in (value, *others)], values)))
 
 
-@function(
-    "conditions", "type of the value", node=SqlNode("Nullif", "this expression"), meets=True, example=("nullif(2, 2)", None)
-)
+@function("conditions", "type of the value", node=SqlNode("Nullif", "this expression"), meets=True)
+@example("nullif(2, 2)", None)
 def nullif(value: Value, other: Value) -> Value:
     """Return null where it equals `other`, else the value."""
     return pc.if_else(pc.fill_null(compare("==", value, other), False), pa.scalar(None, value.type), value)
@@ -58,9 +46,9 @@ def nullif(value: Value, other: Value) -> Value:
     node=(SqlNode("EqualNull", "this expression"), SqlNode("NullSafeEQ", "this expression")),
     nulls="own",
     meets=True,
-    example=("NULL <=> NULL", True),
-    elsewhere=dict.fromkeys(("eqNullSafe", "eq_missing"), "equal_null(other)"),
 )
+@example("NULL <=> NULL", True)
+@elsewhere({"eqNullSafe": "equal_null(other)", "eq_missing": "equal_null(other)"})
 def equal_null(left: Value, other: Value) -> Value:
     """Return whether it equals `other`, or both are null; never null. ``a <=> b`` in text, ``IS NOT DISTINCT FROM``."""
     same = pc.fill_null(compare("==", left, other), False)
@@ -76,29 +64,15 @@ def _extreme(op: str, values: list[Value]) -> Value:
     return extreme
 
 
-@function(
-    "conditions",
-    "common type",
-    method=False,
-    nulls="own",
-    meets=True,
-    node=SqlNode("Greatest", "this *expressions"),
-    example=("greatest(1, NULL, 3)", 3),
-)
+@function("conditions", "common type", method=False, nulls="own", meets=True, node=SqlNode("Greatest", "this *expressions"))
+@example("greatest(1, NULL, 3)", 3)
 def greatest(value: Value, other: Value, *more: Value) -> Value:
     """Return the greatest of the values, nulls left out; NaN is the greatest."""
     return _extreme(">", [value, other, *more])
 
 
-@function(
-    "conditions",
-    "common type",
-    method=False,
-    nulls="own",
-    meets=True,
-    node=SqlNode("Least", "this *expressions"),
-    example=("least(1, NULL, 3)", 1),
-)
+@function("conditions", "common type", method=False, nulls="own", meets=True, node=SqlNode("Least", "this *expressions"))
+@example("least(1, NULL, 3)", 1)
 def least(value: Value, other: Value, *more: Value) -> Value:
     """Return the least of the values, nulls left out."""
     return _extreme("<", [value, other, *more])
@@ -110,16 +84,8 @@ def _check_labels(name: str, args: tuple[Any, ...]) -> None:
             raise not_constant(f"a field of {name}", "text", label)
 
 
-@function(
-    "structs",
-    "struct",
-    method=False,
-    nulls="own",
-    most=2_000,
-    by_turns="names and values",
-    check=_check_labels,
-    example=("named_struct('a', 1).a", 1),
-)
+@function("structs", "struct", method=False, nulls="own", most=2_000, by_turns="names and values", check=_check_labels)
+@example("named_struct('a', 1).a", 1)
 def named_struct(name: Value, value: Value, *more: Value) -> Value:
     """Return a struct of names, which are constants, and values by turns."""
     labels, values = [name, *more[::2]], [value, *more[1::2]]

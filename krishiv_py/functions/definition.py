@@ -194,13 +194,34 @@ def not_constant(what: str, kind: str, got: object) -> ExpressionError:
 DEFINED: Final[dict[str, Definition]] = {}
 """The functions by name; :mod:`krishiv_py.functions.known` has loaded all files of them."""
 F = TypeVar("F", bound=Callable[..., Any])
+_EXAMPLES: Final[dict[Callable[..., Any], tuple[str, object]]] = {}
+_ELSEWHERE: Final[dict[Callable[..., Any], Mapping[str, str]]] = {}
+
+
+def example(text: str, value: object) -> Callable[[F], F]:
+    """Give a function an example: a SQL expression without columns, and its value."""
+
+    def noted(compute: F) -> F:
+        _EXAMPLES[compute] = text, value
+        return compute
+
+    return noted
+
+
+def elsewhere(calls: Mapping[str, str]) -> Callable[[F], F]:
+    """Name methods of PySpark, Polars and pandas that do what a function does, each with the call to write."""
+
+    def noted(compute: F) -> F:
+        _ELSEWHERE[compute] = calls
+        return compute
+
+    return noted
 
 
 def function(
     family: Family,
     returns: str,
     *,
-    example: tuple[str, object],
     node: SqlNode | tuple[SqlNode, ...] = (),
     name: str | None = None,
     names: tuple[str, ...] = (),
@@ -211,7 +232,6 @@ def function(
     subject: int = 0,
     short: bool = False,
     zoned: bool = False,
-    elsewhere: Mapping[str, str] | None = None,
     check: Callable[[str, tuple[Any, ...]], None] | None = None,
     most: int = MANY,
     by_turns: str | None = None,
@@ -224,8 +244,6 @@ def function(
         Of which page, and of which namespace of columns, it is a part.
     returns : str
         The type of what it gives, in words.
-    example : tuple
-        A SQL expression without columns, and its value.
     node : Node, optional
         How the parser reads it; without one, by its name.
     name : str, optional
@@ -246,8 +264,6 @@ def function(
         Whether the method leaves out arguments that equal their defaults; None is always left out.
     zoned : bool, optional
         Whether a time zone may follow, by whose clock the time is shown before.
-    elsewhere : mapping, optional
-        Other libraries' names of the method, with the call to write.
     check : callable, optional
         Refuses arguments: takes the name and all of them, constants as plain Python.
     most : int, optional
@@ -280,7 +296,7 @@ def function(
             later=any(p.kind == "Later" for p in params),
             compute=compute,
             doc=compute.__doc__ or "",
-            example=example,
+            example=_EXAMPLES.pop(compute, ("", None)),
             nodes=node if isinstance(node, tuple) else (node,),
             names=names,
             in_text=in_text,
@@ -288,7 +304,7 @@ def function(
             subject=subject,
             short=short,
             zoned=zoned,
-            elsewhere=elsewhere or {},
+            elsewhere=_ELSEWHERE.pop(compute, {}),
             check=check,
             limits=(needed, most if many else n),
             by_turns=by_turns,

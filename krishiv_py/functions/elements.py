@@ -20,7 +20,7 @@ from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import ExpressionError, OperatorError
 from krishiv_py.functions.computing.lists import Lists, Maps, listed_in, truths
 from krishiv_py.functions.computing.values import FaultError, is_integer
-from krishiv_py.functions.definition import Elements, OfOne, OfOneOrTwo, OfTwo, SqlNode, Value
+from krishiv_py.functions.definition import Elements, OfOne, OfOneOrTwo, OfTwo, SqlNode, Value, elsewhere, example
 from krishiv_py.functions.definition import function as define
 from krishiv_py.types import type_text
 
@@ -77,28 +77,17 @@ def _of_elements(lists: Lists, elements: Elements) -> pa.Array:
     return elements.given(lists.rows, lists.items, pa.array(lists.places, pa.int32()))
 
 
-@define(
-    "lists",
-    "array",
-    node=SqlNode("Transform", "this expression"),
-    nulls="own",
-    elsewhere={"list.eval": "transform(lambda x: x + 1)"},
-    example=("transform(array(1, 2), x -> x + 1)", [2, 3]),
-)
+@define("lists", "array", node=SqlNode("Transform", "this expression"), nulls="own")
+@example("transform(array(1, 2), x -> x + 1)", [2, 3])
+@elsewhere({"list.eval": "transform(lambda x: x + 1)"})
 def transform(value: Value, function: OfOneOrTwo) -> Value:
     """Return a list of what a `function` gives for each element, or for element and place, which counts from 0."""
     lists = Lists.of(value)
     return attrs.evolve(lists, items=_of_elements(lists, function)).column()
 
 
-@define(
-    "lists",
-    "array",
-    name="filter",
-    node=SqlNode("ArrayFilter", "this expression"),
-    nulls="own",
-    example=("filter(array(1, 2), x -> x > 1)", [2]),
-)
+@define("lists", "array", name="filter", node=SqlNode("ArrayFilter", "this expression"), nulls="own")
+@example("filter(array(1, 2), x -> x > 1)", [2])
 def filtered(value: Value, function: OfOneOrTwo) -> Value:
     """Return the elements for which a `function`, of the element or of element and place, is true."""
     lists = Lists.of(value)
@@ -131,32 +120,22 @@ def _stepwise(elements: Elements, lists: Lists, wanted: bool) -> tuple[Mask, Mas
     return hits, open_
 
 
-@define(
-    "lists",
-    "boolean",
-    node=SqlNode("Exists", "this expression"),
-    nulls="own",
-    example=("exists(array(1, 2), x -> x > 1)", True),
-)
+@define("lists", "boolean", node=SqlNode("Exists", "this expression"), nulls="own")
+@example("exists(array(1, 2), x -> x > 1)", True)
 def exists(value: Value, function: OfOne) -> Value:
     """Return whether a `function` is true for an element; null if it is for none, and null for one."""
     return _any(value, function, wanted=True)
 
 
-@define("lists", "boolean", nulls="own", example=("forall(array(1, 2), x -> x > 1)", False))
+@define("lists", "boolean", nulls="own")
+@example("forall(array(1, 2), x -> x > 1)", False)
 def forall(value: Value, function: OfOne) -> Value:
     """Return whether a `function` is true for every element; null if it is false for none, and null for one."""
     return _any(value, function, wanted=False)
 
 
-@define(
-    "lists",
-    "type of start",
-    node=SqlNode("Reduce", "this initial merge finish"),
-    names=("reduce",),
-    nulls="own",
-    example=("aggregate(array(1, 2), 0, (acc, x) -> acc + x)", 3),
-)
+@define("lists", "type of start", node=SqlNode("Reduce", "this initial merge finish"), names=("reduce",), nulls="own")
+@example("aggregate(array(1, 2), 0, (acc, x) -> acc + x)", 3)
 def aggregate(value: Value, start: Value, merge: OfTwo, finish: OfOne | None = None) -> Value:
     """Return what `merge` makes of `start` and the first element, then of that and the second one, and so on.
 
@@ -198,7 +177,8 @@ def _same_type(start: pa.DataType, merge: Elements, merged: pa.DataType) -> None
         )
 
 
-@define("lists", "array", nulls="own", example=("array_sort(array(2, NULL, 1))", [1, 2, None]))
+@define("lists", "array", nulls="own")
+@example("array_sort(array(2, NULL, 1))", [1, 2, None])
 def array_sort(value: Value, compare: OfTwo | None = None) -> Value:
     """Return the list in ascending order, nulls last; or as a function says of any two elements.
 
@@ -227,7 +207,8 @@ def array_sort(value: Value, compare: OfTwo | None = None) -> Value:
     return attrs.evolve(lists, items=lists.items.take(pa.array(compared_order(lists, before)))).column()
 
 
-@define("lists", "array", nulls="own", example=("zip_with(array(1, 2), array(3, 4), (x, y) -> x + y)", [4, 6]))
+@define("lists", "array", nulls="own")
+@example("zip_with(array(1, 2), array(3, 4), (x, y) -> x + y)", [4, 6])
 def zip_with(value: Value, other: Value, function: OfTwo) -> Value:
     """Return a list of what a `function` gives for the elements at one place of it and `other`; null where one ends."""
     one, two = Lists.of(value), Lists.of(other)
@@ -243,7 +224,8 @@ def zip_with(value: Value, other: Value, function: OfTwo) -> Value:
     return attrs.evolve(longer, items=function.given(rows, *sides)).column()
 
 
-@define("maps", "map", nulls="own", example=("map_filter(map('a', 1, 'b', 2), (k, v) -> v > 1)", [("b", 2)]))
+@define("maps", "map", nulls="own")
+@example("map_filter(map('a', 1, 'b', 2), (k, v) -> v > 1)", [("b", 2)])
 def map_filter(value: Value, function: OfTwo) -> Value:
     """Return the entries of a map for which a `function` of key and value is true."""
     maps = Maps.of(value)
@@ -252,7 +234,8 @@ def map_filter(value: Value, function: OfTwo) -> Value:
     return Maps(maps.keys.only(kept), maps.values.only(kept)).column()
 
 
-@define("maps", "map", nulls="own", example=("transform_values(map('a', 1), (k, v) -> v + 1)", [("a", 2)]))
+@define("maps", "map", nulls="own")
+@example("transform_values(map('a', 1), (k, v) -> v + 1)", [("a", 2)])
 def transform_values(value: Value, function: OfTwo) -> Value:
     """Return a map with what a `function` of key and value gives in the place of each value."""
     maps = Maps.of(value)

@@ -18,7 +18,7 @@ from krishiv_py.arrays.types import words
 from krishiv_py.functions.computing.casts import cast
 from krishiv_py.functions.computing.checks import is_text, require
 from krishiv_py.functions.computing.values import arrays, is_decimal, is_integer, joined, misfit
-from krishiv_py.functions.definition import SqlNode, Value, Whole, function
+from krishiv_py.functions.definition import SqlNode, Value, Whole, example, function
 
 U32: TypeAlias = npt.NDArray[np.uint32]
 U64: TypeAlias = npt.NDArray[np.uint64]
@@ -203,13 +203,15 @@ def _hashed(values: tuple[Value, ...], *, wide: bool) -> Value:
     return joined(pa.array(out.view(np.int64 if wide else np.int32)), single)
 
 
-@function("hashes", "int", name="hash", nulls="own", method=False, example=("hash('a')", 1485273170))
+@function("hashes", "int", name="hash", nulls="own", method=False)
+@example("hash('a')", 1485273170)
 def hash_(value: Value, *more: Value) -> Value:
     """Return the Murmur3 hash of Spark, with seed 42, of the values; nulls are passed over."""
     return _hashed((value, *more), wide=False)
 
 
-@function("hashes", "bigint", nulls="own", method=False, example=("xxhash64('a')", -8582455328737087284))
+@function("hashes", "bigint", nulls="own", method=False)
+@example("xxhash64('a')", -8582455328737087284)
 def xxhash64(value: Value, *more: Value) -> Value:
     """Return the XXH64 hash of Spark, with seed 42, of the values; nulls are passed over."""
     return _hashed((value, *more), wide=True)
@@ -227,25 +229,21 @@ def _digest(value: Value, how: str | None) -> Value:
     return joined(pa.array(texts, pa.string()).take(distinct.indices), single)
 
 
-@function("hashes", "string", node=SqlNode("MD5"), method=False, example=("md5('a')", "0cc175b9c0f1b6a831c399e269772661"))
+@function("hashes", "string", node=SqlNode("MD5"), method=False)
+@example("md5('a')", "0cc175b9c0f1b6a831c399e269772661")
 def md5(value: Value) -> Value:
     """Return the MD5 digest of text or bytes, hexadecimal."""
     return _digest(value, "md5")
 
 
-@function(
-    "hashes",
-    "string",
-    node=SqlNode("SHA2", "this length"),
-    method=False,
-    example=("sha2('a', 256)", "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"),
-)
+@function("hashes", "string", node=SqlNode("SHA2", "this length"), method=False)
+@example("sha2('a', 256)", "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb")
 def sha2(value: Value, bits: Whole) -> Value:
     """Return the SHA-2 digest of text or bytes, hexadecimal; `bits` is 0 (256), 224, 256, 384 or 512, others give null."""
     return _digest(value, _DIGESTS.get(bits))
 
 
-@function("hashes", "binary", in_text=False, method=False, nulls="own", example=("", None))
+@function("hashes", "binary", in_text=False, method=False, nulls="own")
 def distinct_key(value: Value, other: Value, *more: Value) -> Value:
     """Return bytes that are equal if, and only if, the values are: each with its length before it; null where one is."""
     columns, single = arrays(value, other, *more)

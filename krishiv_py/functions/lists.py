@@ -32,31 +32,19 @@ from krishiv_py.functions.computing.lists import (
     shared,
 )
 from krishiv_py.functions.computing.values import FaultError, arrays, is_floating, joined, misfit
-from krishiv_py.functions.definition import SqlNode, Switch, Value, function
+from krishiv_py.functions.definition import SqlNode, Switch, Value, elsewhere, example, function
 
 
-@function(
-    "lists",
-    "array",
-    node=SqlNode("Array", "*expressions"),
-    nulls="own",
-    meets=True,
-    example=("array(1, 2)", [1, 2]),
-    method=False,
-)
+@function("lists", "array", node=SqlNode("Array", "*expressions"), nulls="own", meets=True, method=False)
+@example("array(1, 2)", [1, 2])
 def array(*values: Value) -> Value:
     """Return the list of the values, in the type they meet in."""
     return list_of(list(values))
 
 
-@function(
-    "lists",
-    "int",
-    node=SqlNode("ArraySize"),
-    names=("cardinality",),
-    elsewhere={"list.len": "size()", "map.len": "size()"},
-    example=("size(array(7, 8))", 2),
-)
+@function("lists", "int", node=SqlNode("ArraySize"), names=("cardinality",))
+@example("size(array(7, 8))", 2)
+@elsewhere({"list.len": "size()", "map.len": "size()"})
 def size(value: Value) -> Value:
     """Return how many elements a list or map has."""
     if pa.types.is_map(value.type):
@@ -72,15 +60,9 @@ def _check_item(name: str, args: tuple[Any, ...]) -> None:
         raise ExpressionError("a list has no element below 0", got=shown(args[1]), hint="count from 0")
 
 
-@function(
-    "lists",
-    "element",
-    in_text=False,
-    method="getitem",
-    example=("array(7, 8)[0]", 7),
-    check=_check_item,
-    elsewhere={"getItem": "getitem(0)"},
-)
+@function("lists", "element", in_text=False, method="getitem", check=_check_item)
+@example("array(7, 8)[0]", 7)
+@elsewhere({"getItem": "getitem(0)"})
 def item(value: Value, place: Value) -> Value:
     """Return the element of a list at `place`, a column or constant that counts from 0; an error where the list is shorter.
 
@@ -89,12 +71,9 @@ def item(value: Value, place: Value) -> Value:
     return (at_key if pa.types.is_map(value.type) else item_of)(value, place)
 
 
-@function(
-    "lists",
-    "element",
-    elsewhere={"list.last": "element_at(-1)", "map.get": 'element_at("key")'},
-    example=("element_at(array(7, 8), -1)", 8),
-)
+@function("lists", "element")
+@example("element_at(array(7, 8), -1)", 8)
+@elsewhere({"list.last": "element_at(-1)", "map.get": 'element_at("key")'})
 def element_at(value: Value, place: Value) -> Value:
     """Return the element of a list at `place`, which counts from 1, below 0 from the end; of a map, the value of a key."""
     return (at_key if pa.types.is_map(value.type) else _element_at)(value, place)
@@ -114,13 +93,16 @@ def _element_at(value: Value, index: Value) -> Value:
     return element[0] if single else element
 
 
-@function("lists", "element", elsewhere={"list.first": "get(0)"}, example=("get(array(7, 8), 2)", None))
+@function("lists", "element")
+@example("get(array(7, 8), 2)", None)
+@elsewhere({"list.first": "get(0)"})
 def get(value: Value, place: Value) -> Value:
     """Return the element of a list at `place`, which counts from 0; null beyond the list."""
     return element_or_null(value, place, from_one=False)
 
 
-@function("lists", "element", nulls="own", method=False, example=("try_element_at(array(7, 8), 3)", None))
+@function("lists", "element", nulls="own", method=False)
+@example("try_element_at(array(7, 8), 3)", None)
 def try_element_at(value: Value, place: Value) -> Value:
     """Return the element of a list at a place from 1 on, below 0 from the end, or of a map at a key; null if there is none."""
     if pa.types.is_map(value.type):
@@ -130,37 +112,26 @@ def try_element_at(value: Value, place: Value) -> Value:
     return element_or_null(value, place, from_one=True)
 
 
-@function(
-    "lists",
-    "boolean",
-    node=SqlNode("ArrayContains", "this expression"),
-    elsewhere={"list.contains": "array_contains(1)"},
-    example=("array_contains(array(1, 2), 2)", True),
-)
+@function("lists", "boolean", node=SqlNode("ArrayContains", "this expression"))
+@example("array_contains(array(1, 2), 2)", True)
+@elsewhere({"list.contains": "array_contains(1)"})
 def array_contains(items: Value, value: Value) -> Value:
     """Return whether a list has `value`, a column or constant, among its elements; null if it is not found and one is null."""
     return has_element(items, value)
 
 
-@function(
-    "lists",
-    "array",
-    node=SqlNode("ArrayDistinct"),
-    elsewhere={"list.unique": "array_distinct()"},
-    example=("array_distinct(array(1, 2, 1))", [1, 2]),
-)
+@function("lists", "array", node=SqlNode("ArrayDistinct"))
+@example("array_distinct(array(1, 2, 1))", [1, 2])
+@elsewhere({"list.unique": "array_distinct()"})
 def array_distinct(value: Value) -> Value:
     """Return the list without what is equal to an element before. Null equals null, NaN equals NaN."""
     (column,), single = arrays(value)
     return joined(distinct(Lists.of(column)).column(), single)
 
 
-@function(
-    "lists",
-    "array",
-    elsewhere={"list.set_union": "array_union(other)"},
-    example=("array_union(array(1, 2), array(2, 3))", [1, 2, 3]),
-)
+@function("lists", "array")
+@example("array_union(array(1, 2), array(2, 3))", [1, 2, 3])
+@elsewhere({"list.set_union": "array_union(other)"})
 def array_union(value: Value, other: Value) -> Value:
     """Return the elements of the list and the `other` one, each once."""
     a, b, single = both(value, other)
@@ -173,36 +144,24 @@ def _kept(value: Value, other: Value, *, inside: bool) -> Value:
     return joined(distinct(a.only(np.flatnonzero(shared(a, b) == inside))).column(), single)
 
 
-@function(
-    "lists",
-    "array",
-    node=SqlNode("ArrayIntersect", "*expressions"),
-    elsewhere={"list.set_intersection": "array_intersect(other)"},
-    example=("array_intersect(array(1, 2), array(2, 3))", [2]),
-)
+@function("lists", "array", node=SqlNode("ArrayIntersect", "*expressions"))
+@example("array_intersect(array(1, 2), array(2, 3))", [2])
+@elsewhere({"list.set_intersection": "array_intersect(other)"})
 def array_intersect(value: Value, other: Value) -> Value:
     """Return the elements that the `other` list has as well, each once."""
     return _kept(value, other, inside=True)
 
 
-@function(
-    "lists",
-    "array",
-    node=SqlNode("ArrayExcept", "this expression"),
-    elsewhere={"list.set_difference": "array_except(other)"},
-    example=("array_except(array(1, 2), array(2, 3))", [1]),
-)
+@function("lists", "array", node=SqlNode("ArrayExcept", "this expression"))
+@example("array_except(array(1, 2), array(2, 3))", [1])
+@elsewhere({"list.set_difference": "array_except(other)"})
 def array_except(value: Value, other: Value) -> Value:
     """Return the elements that the `other` list does not have, each once."""
     return _kept(value, other, inside=False)
 
 
-@function(
-    "lists",
-    "boolean",
-    node=SqlNode("ArrayOverlaps", "this expression"),
-    example=("arrays_overlap(array(1, 2), array(2, 3))", True),
-)
+@function("lists", "boolean", node=SqlNode("ArrayOverlaps", "this expression"))
+@example("arrays_overlap(array(1, 2), array(2, 3))", True)
 def arrays_overlap(value: Value, other: Value) -> Value:
     """Return whether the list and the `other` one have an element in common; null if none is found and one is null."""
     a, b, single = both(value, other)
@@ -214,7 +173,8 @@ def arrays_overlap(value: Value, other: Value) -> Value:
     return joined(pa.array(hits, mask=open_ | a.missing), single)
 
 
-@function("lists", "bigint", node=SqlNode("ArrayPosition", "this expression"), example=("array_position(array(7, 8), 8)", 2))
+@function("lists", "bigint", node=SqlNode("ArrayPosition", "this expression"))
+@example("array_position(array(7, 8), 8)", 2)
 def array_position(items: Value, value: Value) -> Value:
     """Return the place of the first element that equals `value`, from 1 on; 0 if there is none."""
     (column, needles), single = arrays(items, value)
@@ -228,7 +188,8 @@ def array_position(items: Value, value: Value) -> Value:
     return joined(pa.array(places, mask=missing), single)
 
 
-@function("lists", "array", node=SqlNode("ArrayRemove", "this expression"), example=("array_remove(array(1, 2, 1), 1)", [2]))
+@function("lists", "array", node=SqlNode("ArrayRemove", "this expression"))
+@example("array_remove(array(1, 2, 1), 1)", [2])
 def array_remove(items: Value, value: Value) -> Value:
     """Return the list without the elements that equal `value`; nulls stay."""
     (column, needles), single = arrays(items, value)
@@ -238,13 +199,9 @@ def array_remove(items: Value, value: Value) -> Value:
     return joined(lists.without(needles.is_null().to_numpy(zero_copy_only=False)).column(), single)
 
 
-@function(
-    "lists",
-    "array",
-    node=SqlNode("ArrayCompact"),
-    elsewhere={"list.drop_nulls": "array_compact()"},
-    example=("array_compact(array(1, NULL))", [1]),
-)
+@function("lists", "array", node=SqlNode("ArrayCompact"))
+@example("array_compact(array(1, NULL))", [1])
+@elsewhere({"list.drop_nulls": "array_compact()"})
 def array_compact(value: Value) -> Value:
     """Return the list without nulls."""
     (column,), single = arrays(value)
@@ -265,45 +222,35 @@ def _extreme(value: Value, *, greatest: bool) -> Value:
     return joined(lists.items.take(pa.array(positions, mask=positions < 0)), single)
 
 
-@function(
-    "lists",
-    "element",
-    node=SqlNode("ArrayMax"),
-    elsewhere={"list.max": "array_max()"},
-    example=("array_max(array(1, 3, NULL))", 3),
-)
+@function("lists", "element", node=SqlNode("ArrayMax"))
+@example("array_max(array(1, 3, NULL))", 3)
+@elsewhere({"list.max": "array_max()"})
 def array_max(value: Value) -> Value:
     """Return the greatest element; nulls are left out, NaN is the greatest."""
     return _extreme(value, greatest=True)
 
 
-@function(
-    "lists",
-    "element",
-    node=SqlNode("ArrayMin"),
-    elsewhere={"list.min": "array_min()"},
-    example=("array_min(array(1, 3, NULL))", 1),
-)
+@function("lists", "element", node=SqlNode("ArrayMin"))
+@example("array_min(array(1, 3, NULL))", 1)
+@elsewhere({"list.min": "array_min()"})
 def array_min(value: Value) -> Value:
     """Return the least element; nulls are left out."""
     return _extreme(value, greatest=False)
 
 
-@function(
-    "lists", "array", elsewhere={"list.sort": "sort_array()"}, example=("sort_array(array(2, NULL, 1), false)", [2, 1, None])
-)
+@function("lists", "array")
+@example("sort_array(array(2, NULL, 1), false)", [2, 1, None])
+@elsewhere({"list.sort": "sort_array()"})
 def sort_array(value: Value, ascending: Switch = True) -> Value:
     """Return the list in order, `ascending` with nulls first, else descending with nulls last."""
     return listed_in(value, ascending=ascending, nulls_first=ascending)
 
 
 @function(
-    "lists",
-    "string",
-    node=(SqlNode("ArrayJoin", "this expression null"), SqlNode("ArrayToString", "this expression null")),
-    elsewhere={"list.join": 'array_join(",")'},
-    example=("array_join(array('a', NULL, 'b'), '-', '?')", "a-?-b"),
+    "lists", "string", node=(SqlNode("ArrayJoin", "this expression null"), SqlNode("ArrayToString", "this expression null"))
 )
+@example("array_join(array('a', NULL, 'b'), '-', '?')", "a-?-b")
+@elsewhere({"list.join": 'array_join(",")'})
 def array_join(value: Value, delimiter: Value, null: Value | None = None) -> Value:
     """Return the texts of a list with a `delimiter` between them; nulls are left out, or written as the text `null`."""
     (column, between, *instead), single = arrays(value, text(delimiter), *([] if null is None else [text(null)]))
@@ -322,14 +269,9 @@ def _whole(value: Value) -> Value:
     return pc.cast(value, pa.int64())
 
 
-@function(
-    "lists",
-    "array",
-    name="slice",
-    node=SqlNode("ArraySlice", "this start end"),
-    elsewhere={"list.head": "slice(1, 5)"},
-    example=("slice(array(1, 2, 3), 2, 2)", [2, 3]),
-)
+@function("lists", "array", name="slice", node=SqlNode("ArraySlice", "this start end"))
+@example("slice(array(1, 2, 3), 2, 2)", [2, 3])
+@elsewhere({"list.head": "slice(1, 5)"})
 def sliced(value: Value, start: Value, length: Value) -> Value:
     """Return at most `length` elements from place `start` on, which counts from 1, below 0 from the end."""
     (column, firsts, lengths), single = arrays(value, _whole(start), _whole(length))
@@ -350,7 +292,8 @@ def sliced(value: Value, start: Value, length: Value) -> Value:
     return joined(lists.only(expand(low, high)[0]).column(), single)
 
 
-@function("lists", "array", node=SqlNode("Flatten"), example=("flatten(array(array(1), array(2, 3)))", [1, 2, 3]))
+@function("lists", "array", node=SqlNode("Flatten"))
+@example("flatten(array(array(1), array(2, 3)))", [1, 2, 3])
 def flatten(value: Value) -> Value:
     """Return the elements of the lists in a list, as one list; null if one of them is."""
     (column,), single = arrays(value)
@@ -362,13 +305,15 @@ def flatten(value: Value) -> Value:
     return joined(Lists(inner.items, counts, outer.missing).without(has_null).column(), single)
 
 
-@function("lists", "array", example=("array_repeat('a', 2)", ["a", "a"]))
+@function("lists", "array")
+@example("array_repeat('a', 2)", ["a", "a"])
 def array_repeat(value: Value, times: Value) -> Value:
     """Return a list of the value so many `times`; empty if the number is below 0."""
     return lists.array_repeat(value, times)
 
 
-@function("lists", "array", example=("sequence(1, 7, 3)", [1, 4, 7]))
+@function("lists", "array")
+@example("sequence(1, 7, 3)", [1, 4, 7])
 def sequence(start: Value, stop: Value, step: Value | None = None) -> Value:
     """Return the list of whole numbers, dates or times from this one to `stop`.
 
@@ -382,50 +327,44 @@ def sequence(start: Value, stop: Value, step: Value | None = None) -> Value:
     return lists.sequence(start, stop, step)
 
 
-@function(
-    "lists",
-    "array",
-    in_text=False,
-    method=False,
-    example=(
-        "sequence(DATE '2024-01-31', DATE '2024-03-31', INTERVAL 1 MONTH)",
-        [dt.date(2024, 1, 31), dt.date(2024, 2, 29), dt.date(2024, 3, 31)],
-    ),
+@function("lists", "array", in_text=False, method=False)
+@example(
+    "sequence(DATE '2024-01-31', DATE '2024-03-31', INTERVAL 1 MONTH)",
+    [dt.date(2024, 1, 31), dt.date(2024, 2, 29), dt.date(2024, 3, 31)],
 )
 def sequence_months(start: Value, stop: Value, months: Value) -> Value:
     """Return the list of dates or times by so many `months`, each counted from the first; in SQL text by an interval."""
     return lists.sequence_months(start, stop, months)
 
 
-@function(
-    "maps", "array", node=SqlNode("MapKeys"), elsewhere={"map.keys": "map_keys()"}, example=("map_keys(map('a', 1))", ["a"])
-)
+@function("maps", "array", node=SqlNode("MapKeys"))
+@example("map_keys(map('a', 1))", ["a"])
+@elsewhere({"map.keys": "map_keys()"})
 def map_keys(value: Value) -> Value:
     """Return the keys of a map as a list."""
     (column,), single = arrays(value)
     return joined(Maps.of(column).keys.column(), single)
 
 
-@function("maps", "array", elsewhere={"map.values": "map_values()"}, example=("map_values(map('a', 1))", [1]))
+@function("maps", "array")
+@example("map_values(map('a', 1))", [1])
+@elsewhere({"map.values": "map_values()"})
 def map_values(value: Value) -> Value:
     """Return the values of a map as a list."""
     (column,), single = arrays(value)
     return joined(Maps.of(column).values.column(), single)
 
 
-@function(
-    "maps",
-    "boolean",
-    node=SqlNode("MapContainsKey", "this key"),
-    elsewhere={"map.contains_key": 'map_contains_key("key")'},
-    example=("map_contains_key(map('a', 1), 'b')", False),
-)
+@function("maps", "boolean", node=SqlNode("MapContainsKey", "this key"))
+@example("map_contains_key(map('a', 1), 'b')", False)
+@elsewhere({"map.contains_key": 'map_contains_key("key")'})
 def map_contains_key(value: Value, key: Value) -> Value:
     """Return whether a map has a `key`."""
     return has_element(map_keys(value), key)
 
 
-@function("maps", "map", node=SqlNode("Map", "keys values"), example=("map_from_arrays(array('a'), array(1))", [("a", 1)]))
+@function("maps", "map", node=SqlNode("Map", "keys values"))
+@example("map_from_arrays(array('a'), array(1))", [("a", 1)])
 def map_from_arrays(keys: Value, values: Value) -> Value:
     """Return a map of the list, its keys, to the list `values`; keys that are null, or equal to another one, are errors."""
     (one, other), single = arrays(keys, values)
@@ -449,16 +388,8 @@ def _checked(maps: Maps) -> Maps:
     return maps
 
 
-@function(
-    "maps",
-    "map",
-    name="map",
-    nulls="own",
-    method=False,
-    most=2_000,
-    by_turns="keys and values",
-    example=("map('a', 1)", [("a", 1)]),
-)
+@function("maps", "map", name="map", nulls="own", method=False, most=2_000, by_turns="keys and values")
+@example("map('a', 1)", [("a", 1)])
 def map_of(key: Value, value: Value, *more: Value) -> Value:
     """Return a map of keys and values by turns; keys that are null, or equal to another one, are errors."""
     keys, items = alike([key, *more[::2]]), alike([value, *more[1::2]])

@@ -30,19 +30,22 @@ from krishiv_py.functions.computing.values import (
     null_mask,
     wide,
 )
-from krishiv_py.functions.definition import Digits, SqlNode, Value, function
+from krishiv_py.functions.definition import Digits, SqlNode, Value, elsewhere, example, function
 
 _Floats: TypeAlias = "npt.NDArray[np.float64]"
 _LONG: Final = 2.0**63
 
 
-@function("numbers", "number", name="abs", node=SqlNode("Abs"), example=("abs(-3)", 3), elsewhere={"absolute": "abs()"})
+@function("numbers", "number", name="abs", node=SqlNode("Abs"))
+@example("abs(-3)", 3)
+@elsewhere({"absolute": "abs()"})
 def abs_(value: Value) -> Value:
     """Return the number without its sign; an error for the smallest integer."""
     return absolute(value)
 
 
-@function("numbers", "number", name="round", node=SqlNode("Round", "this decimals"), example=("round(2.675, 2)", 2.68))
+@function("numbers", "number", name="round", node=SqlNode("Round", "this decimals"))
+@example("round(2.675, 2)", 2.68)
 def round_(value: Value, digits: Digits = 0) -> Value:
     """Return the number rounded half away from zero to `digits` after the point; below 0 to tens."""
     return rounded(value, digits)
@@ -64,21 +67,24 @@ def _whole(value: Value, *, up: bool) -> Value:
     return pc.cast(whole, pa.int64())
 
 
-@function("numbers", "bigint or decimal", node=SqlNode("Floor"), example=("floor(-1.5)", -2))
+@function("numbers", "bigint or decimal", node=SqlNode("Floor"))
+@example("floor(-1.5)", -2)
 def floor(value: Value) -> Value:
     """Return the greatest whole number that is not above it: ``bigint``, of a decimal one without digits after the point."""
     return _whole(value, up=False)
 
 
-@function("numbers", "bigint or decimal", node=SqlNode("Ceil"), example=("ceil(-1.5)", -1), elsewhere={"ceiling": "ceil()"})
+@function("numbers", "bigint or decimal", node=SqlNode("Ceil"))
+@example("ceil(-1.5)", -1)
+@elsewhere({"ceiling": "ceil()"})
 def ceil(value: Value) -> Value:
     """Return the least whole number that is not below it: ``bigint``, of a decimal one without digits after the point."""
     return _whole(value, up=True)
 
 
-@function(
-    "numbers", "bigint", node=SqlNode("IntDiv", "this expression"), example=("-7 DIV 2", -3), elsewhere={"floordiv": "div(2)"}
-)
+@function("numbers", "bigint", node=SqlNode("IntDiv", "this expression"))
+@example("-7 DIV 2", -3)
+@elsewhere({"floordiv": "div(2)"})
 def div(left: Value, divisor: Value) -> Value:
     """Return how often an integer `divisor` goes into it, cut off towards zero: ``a DIV b`` in text."""
     for value in (left, divisor):
@@ -90,7 +96,8 @@ def div(left: Value, divisor: Value) -> Value:
     return pc.divide_checked(left, pc.if_else(pc.equal(divisor, 0), pa.scalar(1, pa.int64()), divisor))
 
 
-@function("numbers", "number", example=("pmod(-7, 3)", 2))
+@function("numbers", "number")
+@example("pmod(-7, 3)", 2)
 def pmod(left: Value, divisor: Value) -> Value:
     """Return the remainder by `divisor`, moved by it once where it is negative."""
     return _positive_remainder(left, divisor)
@@ -109,39 +116,31 @@ def _zero(type_: pa.DataType) -> pa.Scalar:
     return pa.scalar(decimal.Decimal(0) if is_decimal(type_) else 0, type_)
 
 
-@function(
-    "numbers",
-    "double",
-    node=SqlNode("Sign"),
-    names=("signum",),
-    example=("sign(-2)", -1.0),
-    elsewhere=dict.fromkeys(("sgn", "signum"), "sign()"),
-)
+@function("numbers", "double", node=SqlNode("Sign"), names=("signum",))
+@example("sign(-2)", -1.0)
+@elsewhere({"sgn": "sign()", "signum": "sign()"})
 def sign(value: Value) -> Value:
     """Return -1.0, 0.0 or 1.0; a zero keeps its sign."""
     return _of_doubles(lambda x: np.where(x == 0, x, np.sign(x)), value)
 
 
-@function("numbers", "double", node=SqlNode("Sqrt"), example=("sqrt(9)", 3.0))
+@function("numbers", "double", node=SqlNode("Sqrt"))
+@example("sqrt(9)", 3.0)
 def sqrt(value: Value) -> Value:
     """Return the square root; NaN of a negative number."""
     return _of_doubles(np.sqrt, value)
 
 
-@function("numbers", "double", node=SqlNode("Exp"), example=("exp(0)", 1.0))
+@function("numbers", "double", node=SqlNode("Exp"))
+@example("exp(0)", 1.0)
 def exp(value: Value) -> Value:
     """Return the power of e."""
     return _of_doubles(np.exp, value)
 
 
-@function(
-    "numbers",
-    "double",
-    name="pow",
-    node=SqlNode("Pow", "this expression"),
-    example=("pow(2, 10)", 1024.0),
-    elsewhere={"power": "pow(2)"},
-)
+@function("numbers", "double", name="pow", node=SqlNode("Pow", "this expression"))
+@example("pow(2, 10)", 1024.0)
+@elsewhere({"power": "pow(2)"})
 def pow_(value: Value, exponent: Value) -> Value:
     """Return the power with an `exponent`, a column or constant."""
 
@@ -157,25 +156,30 @@ def _logarithm(function: Callable[[_Floats], _Floats], value: Value) -> Value:
     return _above_zero(_of_doubles(function, value), value)
 
 
-@function("numbers", "double", node=SqlNode("Ln"), example=("ln(1)", 0.0), elsewhere={"log": "ln()"})
+@function("numbers", "double", node=SqlNode("Ln"))
+@example("ln(1)", 0.0)
+@elsewhere({"log": "ln()"})
 def ln(value: Value) -> Value:
     """Return the natural logarithm; null of 0 and below."""
     return _logarithm(np.log, value)
 
 
-@function("numbers", "double", example=("log2(8)", 3.0))
+@function("numbers", "double")
+@example("log2(8)", 3.0)
 def log2(value: Value) -> Value:
     """Return the logarithm to the base 2; null of 0 and below."""
     return _logarithm(np.log2, value)
 
 
-@function("numbers", "double", example=("log10(1000)", 3.0))
+@function("numbers", "double")
+@example("log10(1000)", 3.0)
 def log10(value: Value) -> Value:
     """Return the logarithm to the base 10; null of 0 and below."""
     return _logarithm(np.log10, value)
 
 
-@function("numbers", "double", method=False, example=("log(3, 9)", 2.0))
+@function("numbers", "double", method=False)
+@example("log(3, 9)", 2.0)
 def log(base: Value, value: Value) -> Value:
     """Return the logarithm to a base; null where one of both is 0 or below."""
     result = _of_doubles(lambda x, y: np.log(y) / np.log(x), base, value)
@@ -196,13 +200,9 @@ def _of_doubles(function: Callable[..., Any], *values: Value) -> Value:
     return joined(pa.array(result, DOUBLE, mask=null_mask(*columns)), single)
 
 
-@function(
-    "numbers",
-    "boolean",
-    node=SqlNode("IsNan"),
-    example=("isnan(CAST('NaN' AS double))", True),
-    elsewhere=dict.fromkeys(("isNaN", "is_nan"), "isnan()"),
-)
+@function("numbers", "boolean", node=SqlNode("IsNan"))
+@example("isnan(CAST('NaN' AS double))", True)
+@elsewhere({"isNaN": "isnan()", "is_nan": "isnan()"})
 def isnan(value: Value) -> Value:
     """Return whether the number is NaN; false for null."""
     require(is_number, value)
@@ -221,25 +221,29 @@ def _bits(function: Callable[[Value, Value], Value], left: Value, right: Value) 
     return function(pc.cast(left, type_), pc.cast(right, type_))
 
 
-@function("numbers", "integer", node=SqlNode("BitwiseAnd", "this expression"), method=False, example=("6 & 3", 2))
+@function("numbers", "integer", node=SqlNode("BitwiseAnd", "this expression"), method=False)
+@example("6 & 3", 2)
 def bit_and(left: Value, right: Value) -> Value:
     """Return the bits of two integers joined by and: ``a & b`` in text."""
     return _bits(pc.bit_wise_and, left, right)
 
 
-@function("numbers", "integer", node=SqlNode("BitwiseOr", "this expression"), method=False, example=("6 | 3", 7))
+@function("numbers", "integer", node=SqlNode("BitwiseOr", "this expression"), method=False)
+@example("6 | 3", 7)
 def bit_or(left: Value, right: Value) -> Value:
     """Return the bits of two integers joined by or: ``a | b`` in text."""
     return _bits(pc.bit_wise_or, left, right)
 
 
-@function("numbers", "integer", node=SqlNode("BitwiseXor", "this expression"), method=False, example=("6 ^ 3", 5))
+@function("numbers", "integer", node=SqlNode("BitwiseXor", "this expression"), method=False)
+@example("6 ^ 3", 5)
 def bit_xor(left: Value, right: Value) -> Value:
     """Return the bits of two integers joined by xor: ``a ^ b`` in text."""
     return _bits(pc.bit_wise_xor, left, right)
 
 
-@function("numbers", "integer", node=SqlNode("BitwiseNot"), method=False, example=("~5", -6))
+@function("numbers", "integer", node=SqlNode("BitwiseNot"), method=False)
+@example("~5", -6)
 def bit_not(value: Value) -> Value:
     """Return the integer with all bits turned: ``~a`` in text."""
     if not is_integer(value.type):
@@ -263,30 +267,29 @@ def _shifted(where: str, value: Value, count: Value) -> Value:
     return joined(pa.array(shifted.view(f"int{type_.bit_width}"), type_, mask=null_mask(column, counts)), single)
 
 
-@function("numbers", "int or bigint", node=SqlNode("BitwiseLeftShift", "this expression"), example=("shiftleft(4, 1)", 8))
+@function("numbers", "int or bigint", node=SqlNode("BitwiseLeftShift", "this expression"))
+@example("shiftleft(4, 1)", 8)
 def shiftleft(value: Value, bits: Value) -> Value:
     """Return the integer with its `bits` moved to the left."""
     return _shifted("left", value, bits)
 
 
-@function("numbers", "int or bigint", node=SqlNode("BitwiseRightShift", "this expression"), example=("shiftright(4, 2)", 1))
+@function("numbers", "int or bigint", node=SqlNode("BitwiseRightShift", "this expression"))
+@example("shiftright(4, 2)", 1)
 def shiftright(value: Value, bits: Value) -> Value:
     """Return the integer with its `bits` moved to the right, its sign kept."""
     return _shifted("right", value, bits)
 
 
-@function("numbers", "int or bigint", example=("shiftrightunsigned(4, 2)", 1))
+@function("numbers", "int or bigint")
+@example("shiftrightunsigned(4, 2)", 1)
 def shiftrightunsigned(value: Value, bits: Value) -> Value:
     """Return the integer with its `bits` moved to the right, and zeros in their place."""
     return _shifted("unsigned", value, bits)
 
 
-@function(
-    "numbers",
-    "bigint",
-    node=SqlNode("WidthBucket", "this min_value max_value num_buckets"),
-    example=("width_bucket(5, 0, 10, 4)", 3),
-)
+@function("numbers", "bigint", node=SqlNode("WidthBucket", "this min_value max_value num_buckets"))
+@example("width_bucket(5, 0, 10, 4)", 3)
 def width_bucket(value: Value, low: Value, high: Value, n: Value) -> Value:
     """Return the number of the part that the number is in when `low` to `high` is cut into `n`: 0 below, n + 1 above them.
 

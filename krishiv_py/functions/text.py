@@ -13,7 +13,7 @@ from krishiv_py.functions.computing.checks import is_text, require, text
 from krishiv_py.functions.computing.lists import chained, item_of, turned
 from krishiv_py.functions.computing.patterns import Regex, check_pattern, java_regex, like_regex, replacement
 from krishiv_py.functions.computing.values import FaultError, arrays, joined, misfit
-from krishiv_py.functions.definition import Pattern, SqlNode, Text, Value, Whole, function
+from krishiv_py.functions.definition import Pattern, SqlNode, Text, Value, Whole, elsewhere, example, function
 
 _LONGEST: Final = 10_000
 
@@ -36,38 +36,34 @@ def _in_case(value: Value, upper: bool) -> Value:
     return joined(pa.array(texts, pa.string()).take(distinct.indices), single)
 
 
-@function("text", "string", node=SqlNode("Lower"), example=("lower('ÅB')", "åb"), elsewhere={"to_lowercase": "lower()"})
+@function("text", "string", node=SqlNode("Lower"))
+@example("lower('ÅB')", "åb")
+@elsewhere({"to_lowercase": "lower()"})
 def lower(value: Value) -> Value:
     """Return the text in lower case."""
     return _in_case(value, upper=False)
 
 
-@function("text", "string", node=SqlNode("Upper"), example=("upper('ß')", "SS"), elsewhere={"to_uppercase": "upper()"})
+@function("text", "string", node=SqlNode("Upper"))
+@example("upper('ß')", "SS")
+@elsewhere({"to_uppercase": "upper()"})
 def upper(value: Value) -> Value:
     """Return the text in upper case; one letter may become two."""
     return _in_case(value, upper=True)
 
 
-@function(
-    "text",
-    "int",
-    node=SqlNode("Length"),
-    example=("length('日本')", 2),
-    elsewhere=dict.fromkeys(("len", "len_chars"), "length()"),
-)
+@function("text", "int", node=SqlNode("Length"))
+@example("length('日本')", 2)
+@elsewhere({"len": "length()", "len_chars": "length()"})
 def length(value: Value) -> Value:
     """Return the number of characters of a text, of bytes of binary."""
     require(is_text, value)
     return pc.binary_length(value) if pa.types.is_binary(value.type) else pc.utf8_length(pc.cast(value, pa.string()))
 
 
-@function(
-    "text",
-    "int",
-    node=(SqlNode("ByteLength"), SqlNode("OctetLength")),
-    example=("octet_length('日本')", 6),
-    elsewhere={"len_bytes": "octet_length()"},
-)
+@function("text", "int", node=(SqlNode("ByteLength"), SqlNode("OctetLength")))
+@example("octet_length('日本')", 6)
+@elsewhere({"len_bytes": "octet_length()"})
 def octet_length(value: Value) -> Value:
     """Return the number of bytes of binary, or of a text as UTF-8."""
     require(is_text, value)
@@ -90,33 +86,24 @@ def _found_in(value: Value, part: Value, at_start: bool) -> Value:
     return joined(pa.array([None if a is None or b is None else hit(a, b) for a, b in pairs], pa.bool_()), single)
 
 
-@function(
-    "text",
-    "boolean",
-    node=SqlNode("StartsWith", "this expression"),
-    names=("startswith",),
-    example=("startswith('abc', 'ab')", True),
-    elsewhere={"startswith": 'starts_with("a")'},
-)
+@function("text", "boolean", node=SqlNode("StartsWith", "this expression"), names=("startswith",))
+@example("startswith('abc', 'ab')", True)
+@elsewhere({"startswith": 'starts_with("a")'})
 def starts_with(value: Value, part: Value) -> Value:
     """Return whether the text starts with `part`, a column or constant."""
     return _found_in(value, part, at_start=True)
 
 
-@function(
-    "text",
-    "boolean",
-    node=SqlNode("EndsWith", "this expression"),
-    names=("endswith",),
-    example=("endswith('abc', 'bc')", True),
-    elsewhere={"endswith": 'ends_with("a")'},
-)
+@function("text", "boolean", node=SqlNode("EndsWith", "this expression"), names=("endswith",))
+@example("endswith('abc', 'bc')", True)
+@elsewhere({"endswith": 'ends_with("a")'})
 def ends_with(value: Value, part: Text) -> Value:
     """Return whether the text ends with `part`, a constant."""
     return pc.ends_with(text(value), part)
 
 
-@function("text", "boolean", node=SqlNode("Contains", "this expression"), example=("contains('abc', 'b')", True))
+@function("text", "boolean", node=SqlNode("Contains", "this expression"))
+@example("contains('abc', 'b')", True)
 def contains(value: Value, part: Value) -> Value:
     """Return whether `part`, a column or constant, lies in the text."""
     return _found_in(value, part, at_start=False)
@@ -129,13 +116,15 @@ def _like(value: Value, pattern: str, *, fold: bool) -> Value:
     return pc.match_substring_regex(value, like_regex(pattern))
 
 
-@function("text", "boolean", node=SqlNode("Like", "this expression"), example=("'abc' LIKE 'a%'", True), check=check_pattern)
+@function("text", "boolean", node=SqlNode("Like", "this expression"), check=check_pattern)
+@example("'abc' LIKE 'a%'", True)
 def like(value: Value, pattern: Pattern) -> Value:
     r"""Return whether the whole text is like `pattern`: ``%`` is any text, ``_`` one character, ``\%`` a percent sign."""
     return _like(value, pattern, fold=False)
 
 
-@function("text", "boolean", node=SqlNode("ILike", "this expression"), example=("'abc' ILIKE 'A%'", True), check=check_pattern)
+@function("text", "boolean", node=SqlNode("ILike", "this expression"), check=check_pattern)
+@example("'abc' ILIKE 'A%'", True)
 def ilike(value: Value, pattern: Pattern) -> Value:
     """Return what ``like`` does with this `pattern`, upper and lower case alike."""
     return _like(value, pattern, fold=True)
@@ -151,14 +140,9 @@ def _ready(value: Value, regex: Regex) -> Value:
     return value
 
 
-@function(
-    "text",
-    "boolean",
-    node=SqlNode("RegexpLike", "this expression"),
-    example=("'abc' RLIKE 'b+'", True),
-    check=check_pattern,
-    elsewhere={"match": 'rlike("a+")', "fullmatch": 'rlike("^a+$")'},
-)
+@function("text", "boolean", node=SqlNode("RegexpLike", "this expression"), check=check_pattern)
+@example("'abc' RLIKE 'b+'", True)
+@elsewhere({"match": 'rlike("a+")', "fullmatch": 'rlike("^a+$")'})
 def rlike(value: Value, pattern: Pattern) -> Value:
     """Return whether a part of the text matches Java's regular expression `pattern`.
 
@@ -171,14 +155,9 @@ def rlike(value: Value, pattern: Pattern) -> Value:
     return pc.match_substring_regex(_ready(value, regex), regex.text)
 
 
-@function(
-    "text",
-    "string",
-    node=SqlNode("RegexpExtract", "this expression group"),
-    example=("regexp_extract('a-7', '([a-z])-([0-9])', 2)", "7"),
-    check=check_pattern,
-    elsewhere={"extract": 'regexp_extract("(a+)", 1)'},
-)
+@function("text", "string", node=SqlNode("RegexpExtract", "this expression group"), check=check_pattern)
+@example("regexp_extract('a-7', '([a-z])-([0-9])', 2)", "7")
+@elsewhere({"extract": 'regexp_extract("(a+)", 1)'})
 def regexp_extract(value: Value, pattern: Pattern, group: Whole = 1) -> Value:
     """Return the group numbered `group` (0: all) of the first match of `pattern`; empty text where nothing matches."""
     regex = java_regex(pattern, group)
@@ -187,39 +166,24 @@ def regexp_extract(value: Value, pattern: Pattern, group: Whole = 1) -> Value:
     return joined(pc.if_else(pc.is_valid(column), pc.fill_null(extracted, ""), pa.scalar(None, pa.string())), single)
 
 
-@function(
-    "text",
-    "string",
-    node=SqlNode("RegexpReplace", "this expression replacement"),
-    example=("regexp_replace('a7', '([0-9])', '-$1')", "a-7"),
-    check=check_pattern,
-)
+@function("text", "string", node=SqlNode("RegexpReplace", "this expression replacement"), check=check_pattern)
+@example("regexp_replace('a7', '([0-9])', '-$1')", "a-7")
 def regexp_replace(value: Value, pattern: Pattern, by: Text) -> Value:
     """Return the text with every match of `pattern` replaced `by` a text, in which ``$1`` is the first group."""
     regex = java_regex(pattern)
     return pc.replace_substring_regex(text(value), regex.text, replacement(by, regex.groups))
 
 
-@function(
-    "text",
-    "int",
-    node=SqlNode("RegexpCount", "this expression"),
-    example=("regexp_count('banana', 'an')", 2),
-    check=check_pattern,
-    elsewhere={"count_matches": 'regexp_count("a")'},
-)
+@function("text", "int", node=SqlNode("RegexpCount", "this expression"), check=check_pattern)
+@example("regexp_count('banana', 'an')", 2)
+@elsewhere({"count_matches": 'regexp_count("a")'})
 def regexp_count(value: Value, pattern: Pattern) -> Value:
     """Return how often the regular expression `pattern` matches."""
     return pc.cast(pc.count_substring_regex(text(value), java_regex(pattern).text), pa.int32())
 
 
-@function(
-    "text",
-    "array<string>",
-    node=SqlNode("RegexpSplit", "this expression"),
-    example=("split('a/b', '/')", ["a", "b"]),
-    check=check_pattern,
-)
+@function("text", "array<string>", node=SqlNode("RegexpSplit", "this expression"), check=check_pattern)
+@example("split('a/b', '/')", ["a", "b"])
 def split(value: Value, pattern: Pattern) -> Value:
     """Return the list of the texts between matches of the regular expression `pattern`; ``.split("/")[0]`` is the first."""
     (column,), single = arrays(text(value))
@@ -227,13 +191,9 @@ def split(value: Value, pattern: Pattern) -> Value:
     return joined(pc.cast(parts, pa.list_(pa.string())), single)
 
 
-@function(
-    "text",
-    "string",
-    node=SqlNode("Substring", "this start length"),
-    example=("substring('abcd', 2, 2)", "bc"),
-    elsewhere={"substr": "substring(1, 3)"},
-)
+@function("text", "string", node=SqlNode("Substring", "this start length"))
+@example("substring('abcd', 2, 2)", "bc")
+@elsewhere({"substr": "substring(1, 3)"})
 def substring(value: Value, start: Whole, length: Whole | None = None) -> Value:
     """Return at most `length` characters from place `start` on, which counts from 1, below 0 from the end."""
     value = text(value)
@@ -255,36 +215,26 @@ def _trimmed(strip: Callable[..., Value], value: Value, characters: str) -> Valu
     "string",
     node=(SqlNode("Trim", "this expression"), SqlNode("Trim", "this expression", position="BOTH")),
     names=("btrim",),
-    example=("trim(' a ')", "a"),
     short=True,
-    elsewhere=dict.fromkeys(("strip", "strip_chars"), "trim()"),
 )
+@example("trim(' a ')", "a")
+@elsewhere({"strip": "trim()", "strip_chars": "trim()"})
 def trim(value: Value, characters: Text = " ") -> Value:
     """Return the text without blanks, or without `characters`, at both ends."""
     return _trimmed(pc.utf8_trim, value, characters)
 
 
-@function(
-    "text",
-    "string",
-    node=SqlNode("Trim", "this expression", position="LEADING"),
-    example=("ltrim('  a')", "a"),
-    short=True,
-    elsewhere=dict.fromkeys(("lstrip", "strip_chars_start"), "ltrim()"),
-)
+@function("text", "string", node=SqlNode("Trim", "this expression", position="LEADING"), short=True)
+@example("ltrim('  a')", "a")
+@elsewhere({"lstrip": "ltrim()", "strip_chars_start": "ltrim()"})
 def ltrim(value: Value, characters: Text = " ") -> Value:
     """Return the text without blanks, or without `characters`, at the beginning only."""
     return _trimmed(pc.utf8_ltrim, value, characters)
 
 
-@function(
-    "text",
-    "string",
-    node=SqlNode("Trim", "this expression", position="TRAILING"),
-    example=("TRIM(TRAILING 'x' FROM 'axx')", "a"),
-    short=True,
-    elsewhere=dict.fromkeys(("rstrip", "strip_chars_end"), "rtrim()"),
-)
+@function("text", "string", node=SqlNode("Trim", "this expression", position="TRAILING"), short=True)
+@example("TRIM(TRAILING 'x' FROM 'axx')", "a")
+@elsewhere({"rstrip": "rtrim()", "strip_chars_end": "rtrim()"})
 def rtrim(value: Value, characters: Text = " ") -> Value:
     """Return the text without blanks, or without `characters`, at the end only."""
     return _trimmed(pc.utf8_rtrim, value, characters)
@@ -300,27 +250,17 @@ def _padded(value: Value, length: int, by: str, *, left: bool) -> Value:
     return joined(pc.binary_join_element_wise(*((fill, cut) if left else (cut, fill)), ""), single)
 
 
-@function(
-    "text",
-    "string",
-    node=SqlNode("Pad", "this expression fill_pattern", is_left=True),
-    example=("lpad('7', 3, '0')", "007"),
-    check=_check_length,
-    elsewhere={**dict.fromkeys(("rjust", "pad_start"), "lpad(10)"), "zfill": 'lpad(10, "0")'},
-)
+@function("text", "string", node=SqlNode("Pad", "this expression fill_pattern", is_left=True), check=_check_length)
+@example("lpad('7', 3, '0')", "007")
+@elsewhere({**dict.fromkeys(("rjust", "pad_start"), "lpad(10)"), "zfill": 'lpad(10, "0")'})
 def lpad(value: Value, length: Whole, by: Text = " ") -> Value:
     """Return the text with `by` before it, again and again, or cut, so that it has `length` characters."""
     return _padded(value, length, by, left=True)
 
 
-@function(
-    "text",
-    "string",
-    node=SqlNode("Pad", "this expression fill_pattern", is_left=False),
-    example=("rpad('7', 3, '0')", "700"),
-    check=_check_length,
-    elsewhere=dict.fromkeys(("ljust", "pad_end"), "rpad(10)"),
-)
+@function("text", "string", node=SqlNode("Pad", "this expression fill_pattern", is_left=False), check=_check_length)
+@example("rpad('7', 3, '0')", "700")
+@elsewhere({"ljust": "rpad(10)", "pad_end": "rpad(10)"})
 def rpad(value: Value, length: Whole, by: Text = " ") -> Value:
     """Return the text with `by` after it, again and again, or cut, so that it has `length` characters."""
     return _padded(value, length, by, left=False)
@@ -331,13 +271,8 @@ def _check_part(name: str, args: tuple[Any, ...]) -> None:
         raise ExpressionError("split_part counts from 1", got="0", hint="pass 1, or -1 for the last part")
 
 
-@function(
-    "text",
-    "string",
-    node=SqlNode("SplitPart", "this delimiter part_index"),
-    example=("split_part('a.b.c', '.', -1)", "c"),
-    check=_check_part,
-)
+@function("text", "string", node=SqlNode("SplitPart", "this delimiter part_index"), check=_check_part)
+@example("split_part('a.b.c', '.', -1)", "c")
 def split_part(value: Value, delimiter: Text, part: Whole) -> Value:
     """Return the `part` between delimiters, counted from 1, below 0 from the end; `delimiter` is plain text."""
     (column,), single = arrays(text(value))
@@ -361,21 +296,16 @@ def _chain(values: tuple[Value, ...]) -> Value:
     return joined(pc.binary_join_element_wise(*texts, pa.scalar("", type_) if type_ == pa.string() else pa.scalar(b"")), single)
 
 
-@function(
-    "text",
-    "string, binary or array",
-    node=(SqlNode("Concat", "*expressions"), SqlNode("DPipe", "this expression")),
-    example=("'a' || 'b'", "ab"),
-)
+@function("text", "string, binary or array", node=(SqlNode("Concat", "*expressions"), SqlNode("DPipe", "this expression")))
+@example("'a' || 'b'", "ab")
 def concat(value: Value, *others: Value) -> Value:
     """Return the text, bytes or list, then `others`, columns or constants; null if one is null."""
     values = (value, *others)
     return chained(list(values)) if any(pa.types.is_list(x.type) for x in values) else _chain(values)
 
 
-@function(
-    "text", "string", node=SqlNode("ConcatWs", "*expressions"), example=("concat_ws('-', 'a', NULL, 'b')", "a-b"), method=False
-)
+@function("text", "string", node=SqlNode("ConcatWs", "*expressions"), method=False)
+@example("concat_ws('-', 'a', NULL, 'b')", "a-b")
 def concat_ws(separator: Value, *values: Value) -> Value:
     """Return texts, and those in lists, with a separator between them; nulls are left out. Null if the separator is."""
     require(pa.types.is_string, separator)
@@ -412,13 +342,9 @@ def _of_distinct(value: Value, change: Callable[[str], str]) -> Value:
     return joined(changed.take(known.indices), single)
 
 
-@function(
-    "text",
-    "int",
-    node=SqlNode("StrPosition", "this substr"),
-    example=("instr('abc', 'c')", 3),
-    elsewhere={"find": 'instr("a")'},
-)
+@function("text", "int", node=SqlNode("StrPosition", "this substr"))
+@example("instr('abc', 'c')", 3)
+@elsewhere({"find": 'instr("a")'})
 def instr(value: Value, part: Value) -> Value:
     """Return the place of the first character of `part`, a column or constant, from 1 on; 0 if it is not in the text."""
     value, part = text(value), text(part)
@@ -431,19 +357,16 @@ def instr(value: Value, part: Value) -> Value:
     return joined(pa.array(positions, pa.int32()), single)
 
 
-@function(
-    "text",
-    "string",
-    node=SqlNode("Replace", "this expression replacement", fill=""),
-    example=("replace('aXb', 'X', '-')", "a-b"),
-    elsewhere={"replace_all": 'replace("a", "b")'},
-)
+@function("text", "string", node=SqlNode("Replace", "this expression replacement", fill=""))
+@example("replace('aXb', 'X', '-')", "a-b")
+@elsewhere({"replace_all": 'replace("a", "b")'})
 def replace(value: Value, part: Text, by: Text = "") -> Value:
     """Return the text with every `part`, a plain text, exchanged for the text `by`."""
     return pc.replace_substring(text(value), part, by) if part else text(value)
 
 
-@function("text", "string", node=SqlNode("Translate", "this from to"), example=("translate('abc', 'ab', 'x')", "xc"))
+@function("text", "string", node=SqlNode("Translate", "this from to"))
+@example("translate('abc', 'ab', 'x')", "xc")
 def translate(value: Value, characters: Text, by: Text) -> Value:
     """Return the text with each of the `characters` exchanged for the one at its place in `by`, or left out."""
     table: dict[int, str | None] = {}
@@ -452,13 +375,15 @@ def translate(value: Value, characters: Text, by: Text) -> Value:
     return _of_distinct(value, lambda x: x.translate(table))
 
 
-@function("text", "string or array", node=SqlNode("Reverse"), example=("reverse('abc')", "cba"))
+@function("text", "string or array", node=SqlNode("Reverse"))
+@example("reverse('abc')", "cba")
 def reverse(value: Value) -> Value:
     """Return the characters of the text, or the elements of the list, from the end on."""
     return turned(value) if pa.types.is_list(value.type) else pc.utf8_reverse(text(value))
 
 
-@function("text", "string", node=SqlNode("Repeat", "this times"), example=("repeat('ab', 2)", "abab"), check=_check_length)
+@function("text", "string", node=SqlNode("Repeat", "this times"), check=_check_length)
+@example("repeat('ab', 2)", "abab")
 def repeat(value: Value, times: Whole) -> Value:
     """Return the text so many `times`."""
     (column,), single = arrays(text(value))
