@@ -24,24 +24,6 @@ _UNFIT: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
     (pa.types.is_union, "use a struct with a field a kind"),
     (lambda t: pa.types.is_list_view(t) or pa.types.is_large_list_view(t), "cast it to a list"),
 )
-_SAME: Final = frozenset(
-    {
-        pa.null(),
-        pa.bool_(),
-        pa.int8(),
-        pa.int16(),
-        pa.int32(),
-        pa.int64(),
-        pa.float32(),
-        pa.float64(),
-        pa.string(),
-        pa.binary(),
-        pa.date32(),
-        pa.timestamp("us"),
-        pa.timestamp("us", "UTC"),
-        pa.duration("us"),
-    }
-)
 _PLAIN: Final = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -70,6 +52,8 @@ TYPE_NAMES: Final = {
     pa.timestamp("us"): "timestamp_ntz",
     pa.timestamp("us", "UTC"): "timestamp",
 }
+NAMED_TYPES: Final = {name: type_ for type_, name in TYPE_NAMES.items()}
+_SAME: Final = frozenset({*TYPE_NAMES, pa.null(), pa.duration("us")})
 
 
 ELSEWHERE: Final = {
@@ -217,30 +201,13 @@ def unfit(type_: object, hint: str) -> SchemaError:
     return SchemaError("no column can have this type", got=type_, hint=hint)
 
 
-_SPARK: Final = {
-    "boolean": pa.bool_(),
-    "byte": pa.int8(),
-    "short": pa.int16(),
-    "integer": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "void": pa.null(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
+_SPARKS_NAMES: Final = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
+_SPARK: Final = {"void": pa.null(), **{_SPARKS_NAMES.get(name, name): type_ for name, type_ in NAMED_TYPES.items()}}
 _SPARK_PATTERNS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], pa.DataType]], ...]] = (
-    (re.compile(r"decimal\((\d+),\s*(-?\d+)\)"), lambda m: _decimal_of(int(m[1]), int(m[2]))),
+    (re.compile(r"decimal\((\d+),\s*(-?\d+)\)"), lambda m: _decimal(pa.decimal128(int(m[1]), int(m[2])))),
     (re.compile(r"(?:char|varchar)\(\d+\)|string collate .*"), lambda m: pa.string()),
     (re.compile(r"interval (?:day|hour|minute|second)(?: to .*)?"), lambda m: pa.duration("us")),
 )
-
-
-def _decimal_of(precision: int, scale: int) -> pa.DataType:
-    return _decimal(pa.decimal128(precision, scale))
 
 
 def spark_arrow(type_: object) -> pa.DataType:

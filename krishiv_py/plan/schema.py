@@ -18,7 +18,7 @@ from krishiv_py.plan.expressions.expr import Col, Expr, Field, IsIn, Lit, aggreg
 from krishiv_py.plan.expressions.trees import render, walk
 from krishiv_py.plan.names import encodable
 from krishiv_py.plan.row_classes import guessed_text, row_fields, schema_text
-from krishiv_py.types import TYPE_NAMES, normal_type, spark_arrow, type_text
+from krishiv_py.types import NAMED_TYPES, normal_type, spark_arrow, type_text
 
 if TYPE_CHECKING:
     from krishiv_py.plan.expressions import parse
@@ -36,7 +36,6 @@ _OF_SQL: Final = {
     *("false", "like", "not", "null", "select", "session_user", "true", "unique", "with"),
 }
 """Words that the SQL parser does not take as a name, or takes for something else."""
-_TYPES: Final = {name: type_ for type_, name in TYPE_NAMES.items()}
 _LEFT_OUT: Final = b"krishiv_left_out"
 
 
@@ -69,9 +68,9 @@ def as_schema(schema: object) -> pa.Schema:
 def _plain(text: str) -> pa.Schema | None:
     """Return the schema of a text of plain names and types; None for any other, for which the SQL parser is loaded."""
     columns = [_COLUMN.fullmatch(part) for part in text.split(",")]
-    if not all(column is not None and column[1].lower() not in _OF_SQL and column[2] in _TYPES for column in columns):
+    if not all(column is not None and column[1].lower() not in _OF_SQL and column[2] in NAMED_TYPES for column in columns):
         return None
-    return pa.schema([pa.field(column[1], _TYPES[column[2]]) for column in columns if column is not None])
+    return pa.schema([pa.field(column[1], NAMED_TYPES[column[2]]) for column in columns if column is not None])
 
 
 def _from_spark(field: dict[str, Any]) -> pa.Field:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from krishiv_py.errors import ExpressionError, SchemaError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.names import encodable
-from krishiv_py.types import nearest_type
+from krishiv_py.types import NAMED_TYPES, nearest_type
 
 if TYPE_CHECKING:
     from krishiv_py.functions import known
@@ -31,23 +31,7 @@ MAX_DIGITS: Final = 38
 """Digits of the longest number Spark and Arrow's decimals know."""
 
 
-_TYPE_NAMES: Final[dict[str, pa.DataType]] = {
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "integer": pa.int32(),
-    "bigint": pa.int64(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-    "decimal": pa.decimal128(10, 0),
-}
+_TYPE_NAMES: Final = {**NAMED_TYPES, "integer": pa.int32(), "long": pa.int64(), "decimal": pa.decimal128(10, 0)}
 _DECIMAL: Final = re.compile(r"decimal\s*\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)")
 
 

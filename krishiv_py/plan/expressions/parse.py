@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -30,26 +29,15 @@ from krishiv_py.plan.expressions.sqltext import (
     respelled,
     spelled,
 )
-from krishiv_py.types import TYPE_NAMES, nearest_type
+from krishiv_py.types import NAMED_TYPES, nearest_type
 
-_NAMED: Final = (*sorted(TYPE_NAMES.values()), "decimal(10, 2)", "array<int>", "map<string, int>", "struct<a: int>")
-_SIMPLE: Final[dict[str, Callable[[], pa.DataType]]] = {
-    "BOOLEAN": pa.bool_,
-    "TINYINT": pa.int8,
-    "SMALLINT": pa.int16,
-    "INT": pa.int32,
-    "BIGINT": pa.int64,
-    "FLOAT": pa.float32,
-    "DOUBLE": pa.float64,
-    "TEXT": pa.string,
-    "VARCHAR": pa.string,
-    "BINARY": pa.binary,
-    "VARBINARY": pa.binary,
-    "DATE": pa.date32,
-    "TIMESTAMP": lambda: pa.timestamp("us", "UTC"),
-    "TIMESTAMPTZ": lambda: pa.timestamp("us", "UTC"),
-    "TIMESTAMPLTZ": lambda: pa.timestamp("us", "UTC"),
-    "TIMESTAMPNTZ": lambda: pa.timestamp("us"),
+_NAMED: Final = (*sorted(NAMED_TYPES), "decimal(10, 2)", "array<int>", "map<string, int>", "struct<a: int>")
+_SIMPLE: Final[dict[str, pa.DataType]] = {
+    **{name.upper(): type_ for name, type_ in NAMED_TYPES.items()},
+    **dict.fromkeys(("TEXT", "VARCHAR"), pa.string()),
+    "VARBINARY": pa.binary(),
+    **dict.fromkeys(("TIMESTAMPTZ", "TIMESTAMPLTZ"), pa.timestamp("us", "UTC")),
+    "TIMESTAMPNTZ": pa.timestamp("us"),
 }
 
 
@@ -82,7 +70,7 @@ def _type_of(node: sg.DataType) -> pa.DataType:
         if node.expressions and not kind.startswith("TIMESTAMP"):  # Flink says TIMESTAMP(3); all digits are kept
             name = "string" if kind in ("TEXT", "VARCHAR") else node.sql("spark").partition("(")[0].lower()
             raise _odd("a type has a length that would not count", node, f"write {name} without brackets")
-        return _SIMPLE[kind]()
+        return _SIMPLE[kind]
     if kind == "DECIMAL":
         digits, scale = ([int(e.this.this) for e in node.expressions] or [10]) + [0] * (2 - len(node.expressions or [0]))
         if scale > digits:  # Arrow would take more digits instead
@@ -165,7 +153,7 @@ def parse_schema(text: str) -> pa.Schema:
 
 _WORD: Final = re.compile(r"""'[^']*'|"[^"]*"|`(?:[^`]|``)*`|[^\W\d]\w*|[<>,:()]""")
 _NO_TYPES: Final = frozenset({"not", "null", "comment", "interval", "day", "hour", "minute", "second", "to", "without", "with"})
-_TYPES: Final = frozenset({*(name.lower() for name in _SIMPLE), *TYPE_NAMES.values(), "decimal", "array", "map", "struct"})
+_TYPES: Final = frozenset({*(name.lower() for name in _SIMPLE), "decimal", "array", "map", "struct"})
 
 
 def _unknown_word(text: str) -> SchemaError | None:

@@ -18,6 +18,7 @@ from krishiv_py.plan.expressions.constants import SPREADING, spreading
 from krishiv_py.plan.expressions.expr import BinOp, Case, Cast, Expr, Func, Lambda, LambdaVar, Lit, UnOp
 from krishiv_py.plan.expressions.spans import part_of, span_of, times
 from krishiv_py.plan.expressions.sqltext import ZONED
+from krishiv_py.types import NAMED_TYPES
 
 _SPREADING: Final = frozenset({"Explode", "ExplodeOuter", "Posexplode", "PosexplodeOuter", "Inline", "Unnest"})
 
@@ -86,12 +87,8 @@ _LENGTHS: Final = {
     **{"microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000},
     **{"day": 86_400_000_000, "week": 604_800_000_000},
 }
-_TYPES: Final[dict[str, pa.DataType]] = {
-    "bigint": pa.int64(),
-    "smallint": pa.int16(),
-    "tinyint": pa.int8(),
-    "binary": pa.binary(),
-}
+_CASTS: Final = ("bigint", "smallint", "tinyint", "binary")
+"""Functions that are casts to the type of their name; others are nodes of the parser."""
 
 
 def check_bits(node: sg.Expression) -> None:
@@ -118,8 +115,8 @@ def rewritten(node: sg.Expression, read: Read) -> Expr | None:
 
 def extra_by_name(name: str, args: list[Expr]) -> Expr | None:
     """Return the expression of a function that sqlglot has no class for."""
-    if name in _TYPES and len(args) == 1:
-        return Cast(args[0], _TYPES[name], named=True)
+    if name in _CASTS and len(args) == 1:
+        return Cast(args[0], NAMED_TYPES[name], named=True)
     if name == "weekday" and len(args) == 1:  # 0 is Monday
         return Cast(BinOp("%", BinOp("+", Func("dayofweek", (args[0],)), Lit(5)), Lit(7)), pa.int32(), named=True)
     one: dict[str, Callable[[Expr], Expr]] = {
