@@ -106,14 +106,10 @@ class SessionBuilder(SessionOptions):
 @answering(
     "session",
     {
-        (
-            "read",
-            "readStream",
-            "read_stream",
-        ): "write session.read_parquet(path, schema, streaming=True), or another session.read_...",
-        ("close", "shutdown"): "write session.stop(), or with Session.in_process() as session:",
-        ("stream", "source"): "write session.read_source(source), or stream, sender = session.memory_stream(schema)",
-        ("run", "execute"): "write stream.start(sink), or session.start([stream.to(sink)])",
+        "read readStream read_stream": "write session.read_parquet(path, schema, streaming=True), or another session.read_...",
+        "close shutdown": "write session.stop(), or with Session.in_process() as session:",
+        "stream source": "write session.read_source(source), or stream, sender = session.memory_stream(schema)",
+        "run execute": "write stream.start(sink), or session.start([stream.to(sink)])",
     },
 )
 class Session(FileSources, RangedSources, OtherStreams, Answering):

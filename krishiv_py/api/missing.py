@@ -45,14 +45,14 @@ def instead(ways: Mapping[str, str]) -> Callable[[C], C]:
     return decorate
 
 
-def answering(kind: str, ways: Mapping[tuple[str, ...], str]) -> Callable[[C], C]:
+def answering(kind: str, ways: Mapping[str, str]) -> Callable[[C], C]:
     """Class decorator: for each name before a way of `ways` an object, in words a `kind`, says what to write.
 
     ``{name}`` in a way is the name that was tried.
     """
 
     def decorate(cls: C) -> C:
-        hints = {name: way.replace("{name}", name) for names, way in ways.items() for name in names}
+        hints = {name: way.replace("{name}", name) for names, way in ways.items() for name in names.split()}
         setattr(cls, _ANSWERS, {name: (f"a {kind} has no attribute {name!r}", way) for name, way in hints.items()})
         setattr(cls, _KIND, f"a {kind}")
         return cls

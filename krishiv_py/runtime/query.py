@@ -422,26 +422,21 @@ def _known(kept: dict[str, OutputColumns]) -> str:
     return f"pass one of {', '.join(map(repr, kept))}"
 
 
-_IN_PROGRESS: Final = ("rows", "late", "counters", "open_windows", "state_bytes", "firings", "doubts", "stages", "backlog")
+_IN_PROGRESS: Final = "rows late counters open_windows state_bytes firings doubts stages backlog"
 
 
 @answering(
     "query",
     {
         _IN_PROGRESS: "write query.progress.{name}",
-        ("result", "output", "table", "collect", "to_pandas"): "write query.results(), for a query that writes to MemorySink()",
-        ("close", "cancel", "terminate"): "write query.stop(); sender.close() ends the input of a memory stream",
-        ("send",): "write sender.send(rows), with stream, sender = session.memory_stream(...)",
-        (
-            "restart",
-            "restarted",
-            "resume",
-            "start",
-        ): "start the pipeline again from its checkpoint: .start(sink, checkpoint=...)",
-        ("join", "wait", "run", "awaitTermination"): "write query.await_termination()",
-        ("processAllAvailable", "flush"): "write query.process_all_available()",
-        ("lastProgress", "recentProgress"): "write query.progress",
-        ("isActive", "is_active", "running"): 'write query.status == "running"',
+        "result output table collect to_pandas": "write query.results(), for a query that writes to MemorySink()",
+        "close cancel terminate": "write query.stop(); sender.close() ends the input of a memory stream",
+        "send": "write sender.send(rows), with stream, sender = session.memory_stream(...)",
+        "restart restarted resume start": "start the pipeline again from its checkpoint: .start(sink, checkpoint=...)",
+        "join wait run awaitTermination": "write query.await_termination()",
+        "processAllAvailable flush": "write query.process_all_available()",
+        "lastProgress recentProgress": "write query.progress",
+        "isActive is_active running": 'write query.status == "running"',
     },
 )
 class RunningQuery(Answering):
