@@ -64,15 +64,8 @@ if TYPE_CHECKING:
 PREFIX: Final = "krishiv_window_"
 LABELS: Final = ("query", "operator")
 REASONS: Final = (
-    "late",
-    "null_time",
-    "null_key",
-    "time_out_of_range",
-    "unassigned",
-    "future_dropped",
-    "future_side_output",
-    "unknown_source",
-    "malformed",
+    *("late", "null_time", "null_key", "time_out_of_range", "unassigned", "future_dropped"),
+    *("future_side_output", "unknown_source", "malformed"),
 )
 
 

@@ -255,19 +255,8 @@ _SWITCHES: Final = {"true": True, "false": False}
 _UTF_8: Final = ("utf-8", "utf8", "us-ascii")
 _LATIN: Final = ("iso-8859-1", "iso8859-1", "latin1")
 _NAMES: Final = (
-    "header",
-    "sep",
-    "delimiter",
-    "quote",
-    "escape",
-    "nullValue",
-    "emptyValue",
-    "comment",
-    "ignoreLeadingWhiteSpace",
-    "ignoreTrailingWhiteSpace",
-    "encoding",
-    "charset",
-    "timeZone",
+    *("header", "sep", "delimiter", "quote", "escape", "nullValue", "emptyValue", "comment"),
+    *("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "encoding", "charset", "timeZone"),
 )
 
 

@@ -74,19 +74,8 @@ def unknown_sources(spec: OperatorSpec, rows: pa.RecordBatch) -> Mask | None:
 
 
 COUNTERS = (
-    "rows",
-    "late",
-    "null_time",
-    "null_key",
-    "time_out_of_range",
-    "unassigned",
-    "mildly_late",
-    "very_late",
-    "future",
-    "future_dropped",
-    "future_side_output",
-    "unknown_source",
-    "malformed",
+    *("rows", "late", "null_time", "null_key", "time_out_of_range", "unassigned", "mildly_late", "very_late"),
+    *("future", "future_dropped", "future_side_output", "unknown_source", "malformed"),
 )
 _CLASSIFIED = tuple(name for name in COUNTERS if name != "malformed")
 """The counters of rows once they are rows."""

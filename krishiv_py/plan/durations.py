@@ -24,25 +24,13 @@ MAX_TIME_MS: Final = MAX_TIME_US
 """The same bound for ``bigint`` millisecond columns, in milliseconds (about ± 142 000 years)."""
 
 _UNITS: Final[dict[str, int]] = {
-    "us": 1,
-    "microsecond": 1,
-    "µs": 1,
-    "μs": 1,  # the micro sign and the Greek letter
-    "ms": 1_000,
-    "millisecond": 1_000,
-    "milli": 1_000,
-    "s": 1_000_000,
-    "sec": 1_000_000,
-    "second": 1_000_000,
-    "m": 60_000_000,
-    "min": 60_000_000,
-    "minute": 60_000_000,
-    "h": 3_600_000_000,
-    "hour": 3_600_000_000,
-    "d": 86_400_000_000,
-    "day": 86_400_000_000,
-    "w": 604_800_000_000,
-    "week": 604_800_000_000,
+    **dict.fromkeys(("us", "microsecond", "µs", "μs"), 1),  # the micro sign and the Greek letter
+    **dict.fromkeys(("ms", "millisecond", "milli"), 1_000),
+    **dict.fromkeys(("s", "sec", "second"), 1_000_000),
+    **dict.fromkeys(("m", "min", "minute"), 60_000_000),
+    **dict.fromkeys(("h", "hour"), 3_600_000_000),
+    **dict.fromkeys(("d", "day"), 86_400_000_000),
+    **dict.fromkeys(("w", "week"), 604_800_000_000),
 }
 _CALENDAR: Final = ("month", "quarter", "year")
 _MAX_TEXT: Final = 200  # characters; Python reads no integer of thousands of digits

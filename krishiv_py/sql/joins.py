@@ -218,19 +218,12 @@ How: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
 _BOUND: Final = "write ON a.id = b.id AND b.ts BETWEEN a.ts - INTERVAL '5' MINUTE AND a.ts + INTERVAL '1' HOUR"
 _WINDOWS: Final = "join windows: ON a.id = b.id AND a.window_start = b.window_start AND a.window_end = b.window_end"
 _KINDS: Final[dict[str, How]] = {
-    "": "inner",
-    "INNER": "inner",
-    "CROSS": "inner",
-    "LEFT": "left",
-    "LEFT OUTER": "left",
-    "RIGHT": "right",
-    "RIGHT OUTER": "right",
-    "FULL": "full",
-    "FULL OUTER": "full",
-    "SEMI": "semi",
-    "LEFT SEMI": "semi",
-    "ANTI": "anti",
-    "LEFT ANTI": "anti",
+    **dict.fromkeys(("", "INNER", "CROSS"), "inner"),
+    **dict.fromkeys(("LEFT", "LEFT OUTER"), "left"),
+    **dict.fromkeys(("RIGHT", "RIGHT OUTER"), "right"),
+    **dict.fromkeys(("FULL", "FULL OUTER"), "full"),
+    **dict.fromkeys(("SEMI", "LEFT SEMI"), "semi"),
+    **dict.fromkeys(("ANTI", "LEFT ANTI"), "anti"),
 }
 
 

@@ -36,22 +36,13 @@ LENGTHS: Final[dict[Kind, tuple[str, ...]]] = {
     "session": ("gap",),
 }
 _SHOWN: Final = {"tumble": ("interval",)}
+_BOUNDS: Final[dict[str, Bound]] = {"start": "start", "end": "end", "rowtime": "time"}
 _CALLS: Final[dict[str, tuple[Kind, Bound | None]]] = {
-    "tumble_start": ("tumble", "start"),
-    "tumble_end": ("tumble", "end"),
-    "tumble_rowtime": ("tumble", "time"),
-    "hop_start": ("hop", "start"),
-    "hop_end": ("hop", "end"),
-    "hop_rowtime": ("hop", "time"),
-    "cumulate_start": ("cumulate", "start"),
-    "cumulate_end": ("cumulate", "end"),
-    "session_start": ("session", "start"),
-    "session_end": ("session", "end"),
-    "session_rowtime": ("session", "time"),
-    "tumble": ("tumble", None),
-    "hop": ("hop", None),
-    "cumulate": ("cumulate", None),
-    "session": ("session", None),
+    **{f"tumble_{name}": ("tumble", bound) for name, bound in _BOUNDS.items()},
+    **{f"hop_{name}": ("hop", bound) for name, bound in _BOUNDS.items()},
+    **{"cumulate_start": ("cumulate", "start"), "cumulate_end": ("cumulate", "end")},
+    **{f"session_{name}": ("session", bound) for name, bound in _BOUNDS.items()},
+    **{"tumble": ("tumble", None), "hop": ("hop", None), "cumulate": ("cumulate", None), "session": ("session", None)},
     "session_window": ("session", None),
 }
 WINDOW_CALLS: Final = tuple(name for name, (_, bound) in _CALLS.items() if bound in ("start", "end"))

@@ -48,8 +48,10 @@ from krishiv_py.testing.sends import DriverInput, Feed, ManualClock, StepOutput,
 @answering(
     "driver",
     {
-        "results result output": "each call gives its own: driver.send(rows).results; Driver(stream, sink=MemorySink()) keeps all",
-        "late_rows late": "each call gives its own: driver.send(rows).late; a SideOutputLateEventHandler(MemorySink()) keeps all",
+        "results result output": "each call gives its own: driver.send(rows).results; "
+        "Driver(stream, sink=MemorySink()) keeps all",
+        "late_rows late": "each call gives its own: driver.send(rows).late; "
+        "a SideOutputLateEventHandler(MemorySink()) keeps all",
         "restart resume": "write again = driver.restarted()",
         "stop end finish flush": "write driver.close(), the end of input: it fires what is open",
         "run start collect process_all_available await_termination": "each call is a batch: write driver.send(rows)",

@@ -19,15 +19,8 @@ if TYPE_CHECKING:
 
 
 WINDOWS: Final = (
-    "tumbling_window",
-    "hopping_window",
-    "sliding_window",
-    "cumulate_window",
-    "lookback_window",
-    "session_window",
-    "count_window",
-    "windowed_by",
-    "time_interval_window",
+    *("tumbling_window", "hopping_window", "sliding_window", "cumulate_window", "lookback_window"),
+    *("session_window", "count_window", "windowed_by", "time_interval_window"),
 )
 JOINS: Final = ("interval_join", "asof_join", "window_join")
 RESULTS: Final = ("collect", "collect_with_aggs", "to_pandas", "to_dataframe", "start", "run")
@@ -90,18 +83,8 @@ _NO_RESULTS: Final = dict.fromkeys(_OF_RESULTS, f"{_WINDOW_CALL} first")
 _TOP: Final = {"top_rows": 'write .tumbling_window("1 minute"), or another window, and then .top_rows(3, "amount")'}
 _PARTS: Final = 'call .split("amount > 100") before .watermark(...), or part results with .filter(...)'
 _OPTIONS: Final = (
-    "allowed_lateness",
-    "late_rule",
-    "emit",
-    "trigger",
-    "preset",
-    "accumulation",
-    "future_tolerance",
-    "null_keys",
-    "max_listed",
-    "named",
-    "with_pane",
-    "with_state_ttl",
+    *("allowed_lateness", "late_rule", "emit", "trigger", "preset", "accumulation"),
+    *("future_tolerance", "null_keys", "max_listed", "named", "with_pane", "with_state_ttl"),
 )
 
 ON_ROWS: Final = {

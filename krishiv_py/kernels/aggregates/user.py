@@ -40,19 +40,8 @@ _PLAIN: Final = frozenset(
         *(
             ("builtins", n)
             for n in (
-                "bool",
-                "bytearray",
-                "bytes",
-                "complex",
-                "dict",
-                "float",
-                "frozenset",
-                "int",
-                "list",
-                "set",
-                "slice",
-                "str",
-                "tuple",
+                *("bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "int"),
+                *("list", "set", "slice", "str", "tuple"),
             )
         ),
         *(("collections", n) for n in ("Counter", "OrderedDict", "defaultdict", "deque")),

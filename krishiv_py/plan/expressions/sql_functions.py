@@ -255,15 +255,8 @@ Read: TypeAlias = Callable[[sg.Expression], Expr]
 
 _SAID: Final = frozenset(
     {
-        "coalesce",
-        "flatten",
-        "ignore_nulls",
-        "is_length",
-        "negate",
-        "null_if_pos_overflow",
-        "null_propagation",
-        "preserve_end_of_month",
-        "safe",
+        *("coalesce", "flatten", "ignore_nulls", "is_length", "negate", "null_if_pos_overflow"),
+        *("null_propagation", "preserve_end_of_month", "safe"),
     }
 )
 """Parts of nodes that say what Spark does in any case; and that a condition is negated."""

@@ -29,13 +29,8 @@ if TYPE_CHECKING:
 PREFIX: Final = "fs.azure."
 """The names of Hadoop's settings begin so."""
 NAMES: Final = (
-    "account.key",
-    "account.oauth2.client.id",
-    "account.oauth2.client.secret",
-    "account.oauth2.client.endpoint",
-    "account.auth.type",
-    "account.oauth.provider.type",
-    "endpoint",
+    *("account.key", "account.oauth2.client.id", "account.oauth2.client.secret", "account.oauth2.client.endpoint"),
+    *("account.auth.type", "account.oauth.provider.type", "endpoint"),
 )
 """Settings that are forwarded; ``fs.azure.….ACCOUNT.dfs.core.windows.net`` has them for one account."""
 _SUFFIX: Final = ".core.windows.net"

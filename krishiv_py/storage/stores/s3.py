@@ -35,14 +35,8 @@ from krishiv_py.storage.store import (
 PREFIX: Final = "fs.s3a."
 """How the names of Hadoop's settings begin."""
 NAMES: Final = (
-    "access.key",
-    "secret.key",
-    "session.token",
-    "aws.credentials.provider",
-    "endpoint",
-    "endpoint.region",
-    "path.style.access",
-    "connection.ssl.enabled",
+    *("access.key", "secret.key", "session.token", "aws.credentials.provider", "endpoint"),
+    *("endpoint.region", "path.style.access", "connection.ssl.enabled"),
 )
 """Settings that are forwarded; ``fs.s3a.bucket.NAME.…`` has them for one bucket."""
 _CONNECT_S: Final = 5
