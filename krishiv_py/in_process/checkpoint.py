@@ -5,6 +5,7 @@ A batch is planned on disk before it runs, so that a repeated batch is the same.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import uuid
@@ -21,7 +22,7 @@ from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.runtime.checkpoint.sparklog import as_noted, batches_of, checked_lines, logged_offsets, numbered, plan_of
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT, chunk_of, file_value, write_chunk
 from krishiv_py.storage.checksums import damaged, encode, missing, sealed, unsealed
-from krishiv_py.storage.files import store_at, write_at
+from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store
 
 _KEPT: Final = 20
@@ -81,14 +82,8 @@ class BatchLog:
         ours = {"now_us": batch.now_us, "ended": batch.ended, "snapshot": batch.snapshot, **as_noted(batch.ranges)}
         given = (batch.taken.get(index) for index in range(self.sources))
         lines = ["-" if number is None else json.dumps({"logOffset": number}, separators=(",", ":")) for number in given]
-        self._write("offsets", batch.number, plan_of(batch.number, head, ours, lines))
-
-    def done(self, number: int) -> None:
-        """Let the plan of long ago go, when a batch is finished: its state is written."""
-        kept = max(_KEPT, self.kept + 1)  # and the one before them, which says where their sources began
-        if number >= kept:
-            store, path = store_at(f"{self.checkpoint}/offsets/{number - kept}")
-            store.delete(path)
+        old = batch.number - 1 - max(_KEPT, self.kept + 1)  # of those kept, the one before them says where their sources began
+        self._write("offsets", batch.number, plan_of(batch.number, head, ours, lines), old if old >= 0 else None)
 
     def commit(self, number: int) -> None:
         """Note that a batch is finished, when the query ends: then a file of its state that is lost is missed."""
@@ -129,8 +124,10 @@ class BatchLog:
         store, path = store_at(f"{self.checkpoint}/commits/{number}")
         return store.is_file(path)
 
-    def _write(self, name: str, number: int, data: bytes) -> None:
-        write_at(f"{self.checkpoint}/{name}/{number}", data, durable=self.durable)
+    def _write(self, name: str, number: int, data: bytes, old: int | None = None) -> None:
+        store, folder = store_at(f"{self.checkpoint}/{name}")
+        over = None if old is None else f"{folder}/{old}"
+        store.write_over(over, f"{folder}/{number}", data, durable=self.durable)
 
 
 Key: TypeAlias = tuple[int, str, str]
@@ -152,6 +149,7 @@ WAY_OUT: Final = (
 _LARGE: Final = 64 << 10
 _NAME: Final = re.compile(r"([0-9]{12})\.state")
 _FILES_KEPT: Final = 8
+_SPARE: Final = 2
 _LARGEST_BUDGET: Final = 1 << 26
 _ALLOWANCE: Final = 4 << 10
 """Bytes that each batch may copy out of old files, in addition to twice what it writes."""
@@ -218,6 +216,7 @@ class StateLog:
 
         state/000000000007.state   header, then the values that batch 7 wrote or took out
         state/000000000008.state
+        state/000000000005.spare   a file that is needed no longer, which a next batch writes over: see Store.write_over
         state/chunks/8-1f0c…       a value above 64 KB; the log has its name, size and checksum
 
     Old values are in the way after a while. So each commit takes the oldest file, if what is still valid in it is small next to
@@ -246,6 +245,8 @@ class StateLog:
     _budget: int = 0
     _retired: deque[tuple[int, list[str]]] = attrs.field(factory=deque)
     """Files that the state after a batch, and those after it, no longer need, by the number of the batch."""
+    _spare: deque[str] = attrs.field(factory=deque)
+    """Files that no state needs, for the next commits to write over."""
 
     def load(self, *, only_read: bool = False, after: int | None = None) -> tuple[dict[Key, bytes], dict[str, Any] | None]:
         """Read the state after the last committed micro-batch, and clear away what is of no use, unless it is `only_read`.
@@ -380,7 +381,14 @@ class StateLog:
         if files or chunks:
             self._retired.append((self.last, files + chunks))
         while self._retired and self._retired[0][0] <= self.last - self.kept:
-            store.delete(*self._retired.popleft()[1])
+            for path in self._retired.popleft()[1]:
+                if store.local and path.endswith(".state") and len(self._spare) < _SPARE:
+                    spare = f"{path.removesuffix('.state')}.spare"
+                    with contextlib.suppress(FileNotFoundError):
+                        store.rename([(path, spare)])
+                        self._spare.append(spare)
+                else:
+                    store.delete(path)
 
     def _place(self, key: Key, file: _File, place: tuple[int, int] | None) -> None:
         before = self._where.pop(key, None)
@@ -403,7 +411,8 @@ class StateLog:
                 places[key] = offset, len(value)
                 offset += len(value)
         body = b"".join([head, b"\n", *(value for value in entries.values() if value is not None)])
-        store.write(self._path(root, number), sealed(body), durable=self.durable)
+        over = self._spare.popleft() if self._spare else None
+        store.write_over(over, self._path(root, number), sealed(body), durable=self.durable)
         return places
 
     def _read(self, store: Store, root: str, number: int) -> tuple[Entries, dict[str, Any], int]:
@@ -447,6 +456,7 @@ class StateLog:
             read.insert(0, (number, entries, begins[number]))
             number -= 1
         store.delete(*(self._path(root, n) for n in older if n <= number))
+        self._spare.extend(file.path for file in store.entries(root) if file.base_name.endswith(".spare"))
         chunks, waiting = dict[Key, str](), deque[int]()
         for number, entries, first in read:
             files = list[str]()

@@ -483,7 +483,6 @@ class Engine:
                 assert isinstance(bucket.store, ChangedStore) and isinstance(bucket.pages, ChangedPages)
                 bucket.store.changed.clear()
                 bucket.pages.changed.clear()
-        self._log.done(planned.number)
         self._last_us, self._looked_us = planned.now_us, self._now()
         self._account(planned.number)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import os
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import Any, Final, Literal
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import among, key_hashes
 from krishiv_py.arrays.ranges import expand
@@ -40,15 +42,14 @@ class _Index:
     table: pa.Table
     hashes: Ints
     order: Ints
-    none: pa.Table
 
 
 @attrs.define(eq=False)
 class KeyIndexes:
-    """Open windows of a few keys, without a look at the others: an index for each table of the state, made at its first use.
+    """Open windows of a few keys, without a look at the others: an index for each large table of the state.
 
-    Tables of a state are never changed, only replaced. So an index holds as long as its table is there, and after a batch only
-    the tables that it wrote are looked at once more.
+    Tables of a state are never changed, only replaced. So an index, made at its first use, holds as long as its table is there,
+    and after a batch only the tables that it wrote are looked at once more. Small tables are searched.
 
     Attributes
     ----------
@@ -88,7 +89,10 @@ class _BucketIndexes:
         if len(self._known) > 2 * len(store.tables) + 16:
             self._known = {name: index for name, index in self._known.items() if name in store.tables}
         view = _OfKeys(store.tables, self, keys, keys.column_names)
-        return bucket.stage.operator.state(Bucket(view, bucket.meta, pages=bucket.pages))
+        windows = bucket.stage.operator.state(Bucket(view, bucket.meta, pages=bucket.pages))
+        shown = list(bucket.stage.spec.keys)
+        of_them = among(windows, keys.rename_columns(shown), shown)
+        return windows if of_them.all() else windows.filter(pa.array(of_them))  # hashes may meet
 
     def index(self, name: str, table: pa.Table, names: Sequence[str]) -> _Index:
         """Return the index of a table."""
@@ -96,38 +100,59 @@ class _BucketIndexes:
         if known is None or known.table is not table:
             hashes = key_hashes([table[n] for n in names], table.num_rows)
             order = stable_order(hashes)
-            known = self._known[name] = _Index(table, hashes[order], order, table.slice(0, 0))
+            known = self._known[name] = _Index(table, hashes[order], order)
         return known
+
+
+_SEARCHED: Final = 4_096
+"""Rows of a table that is searched each time: another one soon takes its place, and an index would be of no use then."""
+_FEW_KEYS: Final = 64
 
 
 @attrs.define(eq=False)
 class _OfKeys(MemoryStore):
-    """The tables of a state with the rows of some keys alone; it is read only."""
+    """The tables of a state with the rows of some keys, and of those with the same hashes; it is read only."""
 
     tables: Mapping[str, pa.Table]  # type: ignore[assignment]  # which is not changed
     indexes: _BucketIndexes
     keys: pa.Table
     names: list[str]
-    _wanted: Any = attrs.field(init=False)
+    _searched: list[tuple[str, pa.Array]] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._wanted = np.unique(key_hashes(list(self.keys.columns), self.keys.num_rows))
+        plain = self.keys.num_rows <= _FEW_KEYS and all(map(_is_plain, self.keys.schema.types))
+        self._searched = [(name, self.keys[name].combine_chunks()) for name in self.names] if plain else []
 
     def get(self, name: str) -> pa.Table:
         """See :class:`~krishiv_py.kernels.state.store.ChunkStore`."""
         table = self.tables[name]
-        if not self.names or not set(self.names) <= set(table.column_names):
+        there = table.column_names
+        if not self.names or not all(key in there for key in self.names):
             return table
-        index = self.indexes.index(name, table, self.names)
-        start = index.hashes.searchsorted(self._wanted, side="left")
-        stop = index.hashes.searchsorted(self._wanted, side="right")
-        if not (start < stop).any():
-            return index.none
-        positions, _ = expand(start, stop)
-        rows = np.sort(index.order[positions])
-        picked = table.slice(rows[0], 1) if len(rows) == 1 else pick(table, rows)
-        of_them = among(picked, self.keys, self.names)
-        return picked if of_them.all() else picked.filter(pa.array(of_them))  # hashes may meet
+        searched = self._searched and table.num_rows <= _SEARCHED
+        rows = self._found(table) if searched else self._looked_up(self.indexes.index(name, table, self.names))
+        return table.slice(rows[0] if len(rows) else 0, len(rows)) if len(rows) < 2 else pick(table, rows)
+
+    def _found(self, table: pa.Table) -> Ints:
+        of_them: Any = True
+        for name, keys in self._searched:
+            of_them = pc.is_in(table[name], value_set=keys).to_numpy() & of_them
+        rows: Ints = of_them.nonzero()[0]
+        return rows
+
+    def _looked_up(self, index: _Index) -> Ints:
+        start, stop = index.hashes.searchsorted(self._hashes), index.hashes.searchsorted(self._hashes, side="right")
+        return np.sort(index.order[expand(start, stop)[0]]) if (start < stop).any() else index.order[:0]
+
+    @functools.cached_property
+    def _hashes(self) -> Ints:
+        return np.unique(key_hashes(list(self.keys.columns), self.keys.num_rows))
+
+
+def _is_plain(type_: pa.DataType) -> bool:
+    """Return whether equal values of a type are equal bytes."""
+    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_binary, pa.types.is_boolean, pa.types.is_temporal)
+    return any(is_kind(type_) for is_kind in kinds)
 
 
 _LONG_S: Final = 5.0
@@ -325,7 +350,8 @@ class ProcessQuery(RunningQuery):
         at_us = None if window is None else time_point_us(window, "window")
         if last is not None:
             a_number(last, "last", 1, "write last=1 for the newest result of each key", most=MOST_ROWS)
-            return self._last_results(number).of(keys_of(StageOperator(self._plan.stages[number].spec), key), last, at_us)
+            results = self._last_results(number)
+            return results.of(keys_of(results.stage.stage, key), last, at_us)
         with self._engine.between_batches():
             indexes = self._indexes.setdefault(number, KeyIndexes(self._engine.core.stages[number]))
             rows = indexes.open_windows(keys_of(indexes.stage.stage, key))

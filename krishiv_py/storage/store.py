@@ -184,6 +184,12 @@ class Store:
             raise missing(path, way_out)
         return None if data is None else json.loads(unsealed(data, path, way_out))
 
+    def write_over(self, old: str | None, path: str, data: bytes, *, durable: bool = False) -> None:
+        """Write a file as :meth:`write` does, in the place of an `old` one that nobody needs: that is gone afterwards."""
+        self.write(path, data, durable=durable)
+        if old is not None:
+            self.delete_one(old)
+
     def version(self, path: str) -> Version | None:
         """Return the version of a file; None if it does not exist, or the store has none."""
         return None

@@ -108,7 +108,7 @@ POINTS = {
     "published": (Outputs, "publish"),
     "closed": (Closings, "published"),
     "committed": (StateLog, "commit"),
-    "done": (BatchLog, "done"),
+    "cleared": (StateLog, "_retire"),
 }
 
 

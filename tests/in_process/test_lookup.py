@@ -8,6 +8,7 @@ import itertools
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from krishiv_py import MemorySink, PlanError, Session, Trigger, collect_list, count
 from krishiv_py import sum as total
 from krishiv_py.in_process import outputs
+from krishiv_py.in_process import query as query_module
 
 SCHEMA = "user string, place int, at bigint, n bigint"
 KINDS: dict[str, Callable[[Any], Any]] = {
@@ -85,6 +87,38 @@ def test_a_lookup_is_what_the_state_has_of_a_key(session: Session, kind: str) ->
     assert same(
         query.lookup(("a", 0)), query.state().filter(pc.and_(pc.equal(state["user"], "a"), pc.equal(state["place"], 0)))
     )
+
+
+KEYS: dict[str, list[Any]] = {
+    "string": ["a", "", "ä", None],
+    "bigint": [0, -1, 1 << 62, None],
+    "boolean": [True, False, None],
+    "double": [0.0, -0.0, float("nan"), float("inf"), None],
+    "decimal(20,2)": [Decimal("1.10"), Decimal("-3.00"), None],
+    "binary": [b"", b"\0", b"a", None],
+    "date": [dt.date(1969, 12, 31), dt.date(2026, 1, 1), None],
+    "timestamp": [dt.datetime(1969, 12, 31, tzinfo=dt.timezone.utc), dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc), None],
+}
+
+
+@pytest.mark.parametrize("searched", [0, 1_000], ids=["by index", "by search"])
+@pytest.mark.parametrize("of_type", KEYS)
+def test_keys_of_any_type_are_found(session: Session, monkeypatch: pytest.MonkeyPatch, of_type: str, searched: int) -> None:
+    """Equal as keys are equal: 0.0 and -0.0 are one, and so are NaN and NaN, null and null."""
+    monkeypatch.setattr(query_module, "_SEARCHED", searched)
+    stream, sender = session.memory_stream(f"k {of_type}, at bigint, other string")
+    query = stream.watermark("at", 4_000).key_by("k", "other").tumbling_window(10_000).agg(count()).start(MemorySink())
+    values = KEYS[of_type]
+    for batch in range(3):
+        sender.send([{"k": k, "at": 1_000 * batch, "other": o} for k in values for o in ("x", "y")])
+        query.process_all_available()
+    twice = 2 if of_type == "double" else 1  # 0.0 is there as -0.0, too
+    for k in values:
+        found = query.lookup((k, "x")).to_pylist()
+        assert [row["count"] for row in found] == [3 * (twice if k == 0 else 1)], k
+        assert found[0]["other"] == "x"
+        assert same(query.lookup([(k, "x"), (k, "y"), (k, "z")]), pa.concat_tables([query.lookup((k, o)) for o in "xy"]))
+    query.stop()
 
 
 def test_windows_that_hold_a_time(session: Session) -> None:

@@ -585,7 +585,9 @@ class Runs:
     def written(self, run: int) -> list[pa.Table]:
         """Return the chunks of a run as :meth:`load` gives them, with a column that says when each was written."""
         times = [c[2] if len(c) > 2 else None for c in self._index.get(run, ())]
-        return [with_written(table, time) for table, time in zip(self.load(run), times, strict=True)]
+        chunks = list(zip(self.load(run), times, strict=True))
+        with_rows = [chunk for chunk in chunks if chunk[0].num_rows]  # a store of a few keys has nothing of many chunks
+        return [with_written(*chunk) for chunk in with_rows or chunks[:1]]
 
     def chunks(self, run: int) -> int:
         """Return how many chunks the run has."""
