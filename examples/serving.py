@@ -43,7 +43,7 @@ def service(folder: Path) -> FastAPI:
         """Take events: one write, after which they are in a file. The query takes what has come as one micro-batch."""
         return {"send": app.state.sender.send([event.model_dump() for event in events])}
 
-    def found(user: str) -> dict[str, int]:
+    def read_counts(user: str) -> dict[str, int]:
         query = app.state.query
         tables = [query.lookup(user, last=60), query.lookup(user)]
         rows = [row for table in tables for row in table.select(["window_start", "count"]).to_pylist()]
@@ -52,7 +52,7 @@ def service(folder: Path) -> FastAPI:
     @app.get("/counts/{user}")
     async def counts(user: str) -> dict[str, int]:
         """The counts of a user by minute: those of the last hour that have left, and those that are still open."""
-        return await asyncio.to_thread(found, user)  # it waits for the end of the micro-batch in hand
+        return await asyncio.to_thread(read_counts, user)  # it waits for the end of the micro-batch in hand
 
     return app
 

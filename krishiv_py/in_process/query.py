@@ -130,10 +130,10 @@ class _OfKeys(MemoryStore):
         if not self.names or not all(key in there for key in self.names):
             return table
         searched = self._searched and table.num_rows <= _SEARCHED
-        rows = self._found(table) if searched else self._looked_up(self.indexes.index(name, table, self.names))
+        rows = self._matching(table) if searched else self._looked_up(self.indexes.index(name, table, self.names))
         return table.slice(rows[0] if len(rows) else 0, len(rows)) if len(rows) < 2 else pick(table, rows)
 
-    def _found(self, table: pa.Table) -> Ints:
+    def _matching(self, table: pa.Table) -> Ints:
         of_them: Any = True
         for name, keys in self._searched:
             of_them = pc.is_in(table[name], value_set=keys).to_numpy() & of_them

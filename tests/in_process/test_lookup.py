@@ -114,9 +114,9 @@ def test_keys_of_any_type_are_found(session: Session, monkeypatch: pytest.Monkey
         query.process_all_available()
     twice = 2 if of_type == "double" else 1  # 0.0 is there as -0.0, too
     for k in values:
-        found = query.lookup((k, "x")).to_pylist()
-        assert [row["count"] for row in found] == [3 * (twice if k == 0 else 1)], k
-        assert found[0]["other"] == "x"
+        rows = query.lookup((k, "x")).to_pylist()
+        assert [row["count"] for row in rows] == [3 * (twice if k == 0 else 1)], k
+        assert rows[0]["other"] == "x"
         assert same(query.lookup([(k, "x"), (k, "y"), (k, "z")]), pa.concat_tables([query.lookup((k, o)) for o in "xy"]))
     query.stop()
 
