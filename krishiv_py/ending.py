@@ -30,7 +30,6 @@ class Stops(Protocol):
 
     def stops(self) -> Iterable[Callable[[], object]]:
         """Return what stops them, each apart from the others."""
-        ...
 
 
 _RUNNERS: Final[weakref.WeakSet[Stops]] = weakref.WeakSet()

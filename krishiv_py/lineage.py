@@ -57,7 +57,6 @@ class Client(Protocol):
 
     def emit(self, event: Any) -> Any:
         """Take an event."""
-        ...
 
 
 class HasQueries(Protocol):
@@ -66,7 +65,6 @@ class HasQueries(Protocol):
     @property
     def queries(self) -> list[Query]:
         """Return the queries that run."""
-        ...
 
 
 @attrs.frozen(eq=False)

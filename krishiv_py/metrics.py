@@ -75,17 +75,14 @@ class Observed(Protocol):
     @property
     def name(self) -> str:
         """The label ``query``."""
-        ...
 
     @property
     def operator(self) -> str:
         """The label ``operator`` of a query with one stage; of several each stage has its own."""
-        ...
 
     @property
     def progress(self) -> Progress:
         """Return where it is."""
-        ...
 
 
 __all__ = ["Served", "register", "seconds", "serve", "unregister"]

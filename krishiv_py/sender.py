@@ -155,7 +155,6 @@ class ArrowData(Protocol):
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the columns."""
-        ...
 
 
 class Sender(Generic[T]):

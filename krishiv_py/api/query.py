@@ -52,7 +52,6 @@ class Query(Protocol):
     @property
     def name(self) -> str:
         """The name given at the start."""
-        ...
 
     @property
     def id(self) -> str:
@@ -69,7 +68,6 @@ class Query(Protocol):
         ...     len(query.id)
         36
         """
-        ...
 
     @property
     def operator(self) -> str:
@@ -86,17 +84,14 @@ class Query(Protocol):
         ...     query.operator
         'window-aggregate'
         """
-        ...
 
     @property
     def status(self) -> QueryStatus:
         """``running``, ``stopped`` (by :meth:`stop`, or as all its input is read) or ``failed``."""
-        ...
 
     @property
     def progress(self) -> Progress:
         """Watermark, late counts, open windows, state."""
-        ...
 
     def lateness(self, stage: str | None = None) -> LatenessProfile:
         """Return how late rows have come so far, and what other lags would have lost; it costs next to nothing.
@@ -130,7 +125,6 @@ class Query(Protocol):
         0 s          0    0 %
         5 s          0    0 %
         """
-        ...
 
     def expect_lateness(self, profile: LatenessProfile, stage: str | None = None) -> None:
         """Warn in ``progress.doubts`` when rows that come from now on are later than a `profile` says.
@@ -166,7 +160,6 @@ class Query(Protocol):
         ...     print(*query.progress.doubts)
         66.4 % of the last 301 rows came more than 10 s after a newer row, and 0 % in the lateness profile. Hint: ...
         """
-        ...
 
     def await_termination(self, timeout: dt.timedelta | str | None = None) -> bool:
         """Wait for the end, at most `timeout`; True if the query ended. Raises the error if the query failed.
@@ -185,7 +178,6 @@ class Query(Protocol):
         ...     query.await_termination("10 ms")  # it still runs
         False
         """
-        ...
 
     def process_all_available(self, *, progress: Show = False) -> None:
         """Wait until everything sent so far is processed and the query is idle.
@@ -196,7 +188,6 @@ class Query(Protocol):
             Whether to show batch, rows, watermark and late rows on standard error while waiting. None shows them if standard
             error is a terminal and tqdm (the extra ``progress``) is installed.
         """
-        ...
 
     def exception(self) -> Exception | None:
         """Return the error that made the query fail; it names operator and row. None if it did not fail.
@@ -213,7 +204,6 @@ class Query(Protocol):
         ...     print(query.exception())
         None
         """
-        ...
 
     def stop(self) -> None:
         """Stop the query; a later start from the same checkpoint continues it.
@@ -230,7 +220,6 @@ class Query(Protocol):
         ...     query.status
         'stopped'
         """
-        ...
 
     def watch(self, *, every: Duration = "1 s", timeout: Duration | None = None) -> None:
         """Show the query until it has ended, for at most `timeout`, or until Ctrl-C, which leaves the query running.
@@ -262,15 +251,12 @@ class Query(Protocol):
         ...     query.watch()
         counts, batch 0: 1 rows, watermark 1970-01-01T00:00:01Z, no late rows; stopped
         """
-        ...
 
     def __enter__(self) -> Query:
         """Return the query, which is stopped when the body of ``with`` ends."""
-        ...
 
     def __exit__(self, *raised: object) -> None:
         """Stop the query."""
-        ...
 
     def results(self, output: str | None = None) -> pa.Table:
         """Return all results so far, of the `output` of this name where there are several; for a memory sink only.
@@ -291,7 +277,6 @@ class Query(Protocol):
         ...     query.results().to_pylist()
         [{'user': 'ann', 'window_start': 0, 'window_end': 60000, 'count': 1}]
         """
-        ...
 
     def late_rows(self, stage: str | None = None) -> pa.Table:
         """Return all late rows so far, of the first stage or of the `stage` of this name; for a memory side output only.
@@ -315,7 +300,6 @@ class Query(Protocol):
         ...     query.late_rows().to_pylist()
         [{'at': 1000, 'reason': 'late', 'watermark': 70000, 'lateness': 69000}]
         """
-        ...
 
     def state(self, stage: str | None = None) -> pa.Table:
         """Return the windows in state after the last finished micro-batch: keys, bounds, aggregates so far, ``last_update``.
@@ -342,7 +326,6 @@ class Query(Protocol):
         ...     query.state().select(["user", "window_end", "count"]).to_pylist()
         [{'user': 'bob', 'window_end': 120000, 'count': 1}]
         """
-        ...
 
     def lookup(
         self,
@@ -408,7 +391,6 @@ class Query(Protocol):
         ...     query.lookup("a", last=1).select(["user", "window_end", "count"]).to_pylist()
         [{'user': 'a', 'window_end': 60000, 'count': 1}]
         """
-        ...
 
     @property
     def pending_keys(self) -> int:
@@ -433,7 +415,6 @@ class Query(Protocol):
         ...     query.pending_keys
         1
         """
-        ...
 
     def close_key(self, key: Any, stage: str | None = None) -> None:
         """Forget a `key`, for which no more rows come, without results; a tuple names a key of several columns.
@@ -468,7 +449,6 @@ class Query(Protocol):
         ...     query.state().column("user").to_pylist(), query.progress.counters["close_key_dropped"]
         (['bob'], 1)
         """
-        ...
 
     def savepoint(self, path: PathLike) -> str:
         """Write a savepoint into the new folder `path`: the state as values, of no engine (docs/savepoints.md).
@@ -500,7 +480,6 @@ class Query(Protocol):
         ...     query.results().to_pylist()
         [{'user': 'a', 'window_start': 0, 'window_end': 60000, 'count': 2}]
         """
-        ...
 
     def why_not_fired(self, window_end: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what the window that ends at `window_end` is waiting for; without it the oldest window that waits.
@@ -519,7 +498,6 @@ class Query(Protocol):
         ...     print(query.why_not_fired("1970-01-01T00:02:00Z").split(";")[0])
         the window that ends at 1970-01-01T00:02:00Z fires when the watermark reaches 1970-01-01T00:02:00Z
         """
-        ...
 
     def why(self, key: Any = None, time: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what became of a `key` at a `time`, a line for each of its windows.
@@ -557,12 +535,10 @@ class Query(Protocol):
         ...     print(query.why("bob", 70_000).splitlines()[1])
         a row of 1970-01-01T00:01:10Z is on time.
         """
-        ...
 
     @property
     def watermark(self) -> str:
         """The watermark that is in force, as text; of several clocks that of the last stage, which waits for all."""
-        ...
 
     def explain(self) -> str:
         r"""Return the plan of the query as text.
@@ -580,7 +556,6 @@ class Query(Protocol):
         WindowAggregate tumbling 1 min by user: count(*) AS count [late_rule=event, emit=final]
            └─ Watermark at: max(event time) - 5 s
         """
-        ...
 
 
 @attrs.frozen(eq=False)
@@ -634,11 +609,9 @@ class Runner(Protocol):
     @property
     def engine(self) -> Engine | None:
         """Return the engine that runs them; None where it depends on how they are run."""
-        ...
 
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
         """One batch job over a finite input, with or without a `progress` line."""
-        ...
 
     def start(
         self,
@@ -650,18 +623,15 @@ class Runner(Protocol):
         begin: Begin | None = None,
     ) -> Query:
         """Start an unbounded query, with a sink for each output of the plan; it may `begin` from a savepoint."""
-        ...
 
     def against(self, plan: PhysicalPlan, folder: str, bootstrap: Iterable[str]) -> str:
         """Say what becomes of the state of a checkpoint or savepoint if a plan begins from it, a line for each stage.
 
         Sources named by `bootstrap` have archives.
         """
-        ...
 
     def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
         """Return a Spark DataFrame of results; with `handed` of what a query of its own hands over."""
-        ...
 
 
 class NoRunner:

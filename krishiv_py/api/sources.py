@@ -35,11 +35,9 @@ class FileRunner(Runner, Protocol):
 
     def located(self, path: str, streaming: bool) -> tuple[str, bool]:
         """Return the path to read, and whether it names a folder or file as it is."""
-        ...
 
     def infer(self, path: tuple[str, bool], kind: str, options: dict[str, str]) -> pa.Schema:
         """Return the schema of the files that are there."""
-        ...
 
 
 class FileSources:
@@ -680,11 +678,9 @@ class FrameRunner(Runner, Protocol):
 
     def frame_stream(self, frame: Any) -> Stream:
         """Return a stream over a DataFrame."""
-        ...
 
     def table_stream(self, name: str, streaming: bool) -> Stream:
         """Return a stream over a table of the catalog."""
-        ...
 
 
 class OtherStreams:

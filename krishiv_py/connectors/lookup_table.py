@@ -46,11 +46,9 @@ class Versions(Protocol):
 
     def name(self, token: str) -> str:
         """Return what tells the version of a table from every other, of any query."""
-        ...
 
     def table(self, token: str) -> pa.Table:
         """Return what it holds."""
-        ...
 
 
 _held: dict[str, _Held] = {}

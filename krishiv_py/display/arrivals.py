@@ -34,7 +34,6 @@ class Collected(Protocol):
 
     def collect(self) -> Any:
         """Return the rows."""
-        ...
 
 
 def as_table(rows: Any, what: str) -> pa.Table:

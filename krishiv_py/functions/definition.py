@@ -53,7 +53,6 @@ class Elements(Protocol):
 
     def given(self, rows: Ints, *values: pa.Array) -> pa.Array:
         """Return what it gives for `values`, which belong to these rows."""
-        ...
 
 
 OfOne: TypeAlias = Elements
@@ -69,11 +68,9 @@ class Later(Protocol):
 
     def value(self) -> Value:
         """Return its value for all rows."""
-        ...
 
     def where(self, needed: Value) -> Value:
         """Return its value for rows where `needed` is true; null or any value for others."""
-        ...
 
 
 @attrs.frozen

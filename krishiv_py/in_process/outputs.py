@@ -39,7 +39,6 @@ class ProcessOutput(Protocol):
 
     def publish(self, batch_id: int, rows: pa.Table, *, is_replay: bool) -> None:
         """Take what one call gave."""
-        ...
 
 
 @attrs.frozen(eq=False)

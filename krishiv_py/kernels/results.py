@@ -224,7 +224,6 @@ class WindowOperator(Protocol):
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """Reduce accepted working rows to what is shuffled and stored. Stateless."""
-        ...
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """Fold combined chunks in, fire what is due under the watermark, forget what is over (SEMANTICS §2.3).
@@ -238,7 +237,6 @@ class WindowOperator(Protocol):
         moment : Moment
             What is in force.
         """
-        ...
 
     def state(self, bucket: Bucket) -> pa.Table:
         """Return the windows that are in state, with their aggregates so far; changes nothing (SEMANTICS §6.5).
@@ -258,7 +256,6 @@ class WindowOperator(Protocol):
         PlanError
             Where the state of a window kind holds no aggregates.
         """
-        ...
 
 
 _UPDATED = "last_update"

@@ -57,7 +57,6 @@ class KeyDropping(WindowOperator, Protocol):
         Called after the step under the same watermark. Returns how many windows (of look-back windows: rows) will not have
         their result.
         """
-        ...
 
 
 class Expiring:
@@ -286,7 +285,6 @@ class WindowDropping(WindowOperator, Protocol):
 
     def drop_windows(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> pa.Table:
         """Remove these keys from state; returns window start (``w``, µs) and key of every window that will not be written."""
-        ...
 
 
 class ExpiringFixed(Expiring):

@@ -31,7 +31,6 @@ class PathObject(Protocol):
 
     def __fspath__(self) -> str:
         """Return the path as text."""
-        ...
 
 
 PathLike: TypeAlias = "str | PathObject"

@@ -38,40 +38,32 @@ class Clock(Protocol):
     @property
     def checkpoint(self) -> str:
         """The checkpoint of the query."""
-        ...
 
     @property
     def heartbeats_reach_buckets(self) -> bool:
         """Return whether rows wake every bucket in every batch, as timers follow a watermark that is not the query's."""
-        ...
 
     @property
     def begun(self) -> Begun:
         """Return what was before micro-batch 0."""
-        ...
 
     def takes_over(self, batch: int) -> bool:
         """Return whether the buckets take their state over from a savepoint in a micro-batch."""
-        ...
 
     def in_force(self, batch: int) -> Moment:
         """Return what is in force in a micro-batch."""
-        ...
 
     def judging(self, batch: int, *, before: bool) -> Moment:
         """Return what rows of a micro-batch are classified by: what is in force, and when the batch was planned.
 
         And where some rows are classified by the batch `before`, what was in force in that; each of it is on record.
         """
-        ...
 
     def spark_ms(self, batch: int, next_us: int) -> int:
         """Return the value for Spark's watermark column, when this task would move the watermark to `next_us`."""
-        ...
 
     def timer_ms(self, batch: int, wakeup_us: int | None, wakeup_now_us: int | None) -> int | None:
         """Return when Spark should wake a bucket that has something to do at that watermark, or at that processing time."""
-        ...
 
 
 @attrs.frozen

@@ -83,7 +83,6 @@ class QueryOutput(Protocol):
 
     def publish(self, arrived: Arrived) -> None:
         """Publish one micro-batch, in place of an earlier attempt at it."""
-        ...
 
 
 @attrs.frozen(eq=False)

@@ -235,7 +235,6 @@ class ReadableSink(Protocol):
 
     def table(self) -> pa.Table | None:
         """Return all rows so far; None if there are none yet."""
-        ...
 
 
 def known_sink(value: object, what: str) -> Sink:

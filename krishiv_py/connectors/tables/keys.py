@@ -23,12 +23,10 @@ class KeyedTable(Protocol):
     @property
     def key(self) -> tuple[str, ...]:
         """The columns of the key; none where rows are added."""
-        ...
 
     @property
     def table_id(self) -> tuple[str, ...]:
         """System, place and name: sinks of one table have one, unless its place is written in two ways."""
-        ...
 
 
 def a_key(value: object) -> tuple[str, ...]:

@@ -338,7 +338,6 @@ class ListLimit(Protocol):
 
     def check(self, what: str, lengths: Ints) -> None:
         """Refuse lists of these lengths, one a range, that `what` makes."""
-        ...
 
 
 class AggKernel(ABC):

@@ -169,27 +169,21 @@ class Reducer(Protocol):
 
     def zeros(self, type_: type) -> NumPy:
         """Return where sums of numbers begin."""
-        ...
 
     def add(self, totals: NumPy, block: slice, values: NumPy) -> None:
         """Take in values of a block of rows, each block once; their sums are exact in any order."""
-        ...
 
     def done(self, totals: NumPy) -> NumPy:
         """Return the sums."""
-        ...
 
     def limbs(self, parts: LimbPieces, width: int) -> Ints:
         """Sums of limbs, a row of `width` for each."""
-        ...
 
     def holding(self, rows: Mask) -> Mask:
         """Return which sums have one of the marked rows."""
-        ...
 
     def only(self, wanted: Ints) -> tuple[Reducer, Ints | None]:
         """Return the reducer of some of the sums, and the rows it takes (None: all)."""
-        ...
 
 
 @attrs.frozen(eq=False)

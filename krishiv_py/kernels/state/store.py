@@ -44,15 +44,12 @@ class Pages(Protocol):
 
     def read(self, name: str) -> Any:
         """Return the note of that name; it must exist."""
-        ...
 
     def write(self, name: str, note: Any) -> None:
         """Write, or replace, a note."""
-        ...
 
     def remove(self, name: str) -> None:
         """Remove a note."""
-        ...
 
 
 @attrs.define(eq=False)
@@ -320,15 +317,12 @@ class ChunkStore(Protocol):
 
     def get(self, name: str) -> pa.Table:
         """Return the table of that name; it must exist."""
-        ...
 
     def put(self, name: str, table: pa.Table) -> None:
         """Write, or replace, a table."""
-        ...
 
     def delete(self, name: str) -> None:
         """Remove a table."""
-        ...
 
 
 @attrs.frozen(eq=False)

@@ -32,11 +32,9 @@ class Aggregator(Protocol[A]):
 
     def create(self) -> A:
         """Return a fresh accumulator."""
-        ...
 
     def add(self, accumulator: A, value: Any) -> A:
         """Return the `accumulator` with one non-null `value` added; it may be changed in place."""
-        ...
 
     def merge(self, left: A, right: A) -> A:
         """Combine two accumulators; in some windows `left` holds earlier arrivals than `right`.
@@ -46,11 +44,9 @@ class Aggregator(Protocol[A]):
         may divide them differently. In these windows arrivals on both sides may alternate, so the aggregate should not
         depend on the order of arrival.
         """
-        ...
 
     def finish(self, accumulator: A) -> Any:
         """Return the result of an `accumulator`, None for null."""
-        ...
 
 
 @attrs.frozen(eq=False, repr=False)

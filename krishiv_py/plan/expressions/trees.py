@@ -18,11 +18,9 @@ class Tree(Protocol):
 
     def _children(self) -> tuple[Any, ...]:
         """Return the nodes directly below."""
-        ...
 
     def _parts(self) -> tuple[Any, ...]:
         """Return its text, with nodes where theirs belongs."""
-        ...
 
 
 T = TypeVar("T", bound=Tree)

@@ -100,11 +100,9 @@ class LateEventHandler(Protocol):
     @property
     def wants(self) -> LateWanted:
         """Whole ``"rows"``, their ``"keys"``, or only their ``"count"``: asking for less is cheaper."""
-        ...
 
     def handle(self, late: LateRows) -> None:
         """Take the rows of one batch, `late`."""
-        ...
 
 
 def a_late_handler(handler: object) -> LateEventHandler:

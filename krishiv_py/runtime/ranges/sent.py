@@ -28,11 +28,9 @@ class Together(Protocol):
 
     def most(self) -> tuple[int, int]:
         """Return how many rows and bytes a batch takes; a send alone may have more."""
-        ...
 
     def count(self, sends: Sequence[Send]) -> int:
         """Return how many of some sends, from the first on, are one batch: one at the least."""
-        ...
 
 
 class SentSource(Source):

@@ -90,11 +90,9 @@ class PassesRows(Protocol):
 
     def take(self, scanned: Scanned) -> Iterator[Passing]:
         """Take what a reader gave, and yield what goes to the driver."""
-        ...
 
     def finish(self) -> Iterator[Passing]:
         """Yield what is left, and the report."""
-        ...
 
 
 class Passed(Protocol):
@@ -102,7 +100,6 @@ class Passed(Protocol):
 
     def begun(self, task: int) -> PassesRows:
         """Begin with a task of this number."""
-        ...
 
 
 @attrs.frozen(eq=False)

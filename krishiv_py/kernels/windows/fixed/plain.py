@@ -52,19 +52,15 @@ class SliceRows(Protocol):
 
     def between(self, low: int | None, high: int | None) -> list[int]:
         """Return the slices from `low` to before `high`, in ascending order."""
-        ...
 
     def rows(self, run: int) -> int:
         """Return how many rows a slice holds."""
-        ...
 
     def load(self, run: int) -> list[pa.Table]:
         """Return the chunks of a slice, oldest first."""
-        ...
 
     def written(self, run: int) -> list[pa.Table]:
         """Return the chunks of a slice with a column that says when each was written."""
-        ...
 
 
 class FixedOperator:

@@ -206,7 +206,6 @@ class Product(Protocol):
 
     def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
         """Result rows for the rows at `anchors`, whose windows are `r`; `fresh` tells new rows from known ones."""
-        ...
 
 
 class Aggregates:
