@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard, TypeVar
 
 import attrs
 import pyarrow as pa
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from krishiv_py.connectors import fit
 else:  # importing the package must not import pyarrow.compute
     fit = lazy("krishiv_py.connectors.fit")
+
+
+T = TypeVar("T")
 
 
 @attrs.frozen(eq=False)
@@ -211,6 +214,17 @@ def all_ranges(source: Source, name: str) -> list[NotedRanges]:
     while (batch := next_ranges(source, name, ranges[-1].position if ranges else None)) is not None:
         ranges.append(batch)
     return ranges
+
+
+def in_runs(parts: Sequence[T], most: int, size_of: Callable[[T], int]) -> list[list[T]]:
+    """Return parts of an input in at most so many runs of about equal size; one empty run if there are none."""
+    whole, runs, size = sum(map(size_of, parts)), [list[T]()], 0
+    for part in parts:
+        if runs[-1] and size >= whole * len(runs) / most:
+            runs.append([])
+        runs[-1].append(part)
+        size += size_of(part)
+    return runs
 
 
 def read_range(source: Source, name: str, planned: str, schema: pa.Schema) -> Iterator[pa.RecordBatch | Malformed]:

@@ -1,12 +1,15 @@
-"""Arguments of table sinks: the key and other columns, switches, and how often a table is compacted."""
+"""The common part of table sinks: rows wait for one commit; the key and other columns, switches, how often files are merged."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
+import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.sink import OutputBatch, TransactionalSink
 from krishiv_py.errors import PlanError, SchemaError, shown, unknown_column
 from krishiv_py.plan.checks import MOST_ROWS, a_number, a_switch, a_text
 
@@ -27,6 +30,40 @@ class KeyedTable(Protocol):
     @property
     def table_id(self) -> tuple[str, ...]:
         """System, place and name: sinks of one table have one, unless its place is written in two ways."""
+
+
+_TRIES: Final = 8
+"""How often a commit is tried that another writer came before."""
+
+
+@attrs.frozen(eq=False)
+class OneCommitSink(TransactionalSink):
+    """A sink that takes the rows of a micro-batch in one commit on top of the table as it is then."""
+
+    _rows: list[pa.Table] = attrs.field(factory=list, init=False, repr=False)
+
+    def begin(self, batch: OutputBatch) -> None:
+        """See :meth:`TransactionalSink.begin`."""
+        self._rows.clear()
+
+    def write(self, batch: OutputBatch, table: pa.Table) -> None:
+        """See :meth:`TransactionalSink.write`."""
+        self._rows.append(table)
+
+    def abort(self, batch: OutputBatch) -> None:
+        """See :meth:`TransactionalSink.abort`."""
+        self._rows.clear()
+
+    def _commit(self, attempt: Callable[[int], None], conflict: type[Exception]) -> None:
+        """Call `attempt`, with how often it was tried; again after a `conflict`, when another writer came first."""
+        for tried in range(_TRIES):
+            try:
+                attempt(tried)
+                break
+            except conflict:
+                if tried == _TRIES - 1:
+                    raise
+                time.sleep(0.1 * 2**tried)
 
 
 def a_key(value: object) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py.connectors.ranges import NotedRanges, RangeSource
+from krishiv_py.connectors.ranges import NotedRanges, RangeSource, in_runs
 from krishiv_py.connectors.source import JsonValue, Malformed, Planned, Source
 from krishiv_py.errors import CheckpointError, SourceError, users_line
 from krishiv_py.plan.nodes import FileSource
@@ -256,8 +256,9 @@ class FolderSource(Source):
         most = self.files.max_files_per_batch or _upto(driver.pending, driver.limit)
         batch, driver.pending = driver.pending[:most], driver.pending[most:]
         driver.taken.add((file.real, file.mtime_ns) for file in batch)
-        noted = [[file.path, file.size, file.mtime_ns, file.real] for file in batch]
-        return Planned({"files": driver.taken.count}, _shares(noted, self.parallelism))
+        runs = in_runs(batch, self.parallelism, lambda file: file.size)
+        noted: list[Any] = [[[file.path, file.size, file.mtime_ns, file.real] for file in run] for run in runs]
+        return Planned({"files": driver.taken.count}, noted)
 
     def backlog(self, position: JsonValue) -> int | None:
         """Return the number of files that no batch has taken, as the folder was listed last."""
@@ -362,17 +363,6 @@ def _upto(files: Sequence[File], limit: Limit | None) -> int:
     sizes = list(itertools.takewhile(lambda size: size <= limit.nbytes, itertools.accumulate(file.size or 0 for file in files)))
     limit.took(0, sizes[-1] if sizes else limit.nbytes)
     return max(len(sizes), 1)
-
-
-def _shares(noted: list[list[Any]], most: int) -> list[list[Any]]:
-    """Files in at most so many runs of about equal size."""
-    whole, shares, size = sum(file[1] for file in noted), [list[Any]()], 0
-    for file in noted:
-        if shares[-1] and size >= whole * len(shares) / most:
-            shares.append([])
-        shares[-1].append(file)
-        size += file[1]
-    return shares
 
 
 def check_as_planned(path: str, size: int | None, mtime_ns: int | None, *, parquet: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.sink import OutputBatch, OutputName, TransactionalSink, written_by_another
+from krishiv_py.connectors.sink import OutputBatch, OutputName, written_by_another
 from krishiv_py.connectors.tables.delta.place import OpenTable, a_place, delta, opened, options, refused, without_secrets
-from krishiv_py.connectors.tables.keys import a_key, check_key, columns, compact_every, evolve, file_size, kept
+from krishiv_py.connectors.tables.keys import OneCommitSink, a_key, check_key, columns, compact_every, evolve, file_size, kept
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, shown, unknown_column
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import Duration, to_us
@@ -32,7 +31,6 @@ _GONE: Final = "__krishiv_gone"
 _LONGEST: Final = 120
 """Bytes of the name of a partition: its folder's name, of 255 bytes at most, has the value too."""
 _HOUR_US: Final = 3_600_000_000
-_TRIES: Final = 8
 """How often a batch is tried while others commit to the table."""
 _CREATED_WITH: Final[dict[str, str | None]] = {"delta.checkpointInterval": "25"}
 """Whoever opens a table reads the versions after its last checkpoint one by one, and a stream writes many."""
@@ -57,7 +55,7 @@ def _shown(value: Mapping[str, str]) -> str:
 
 
 @attrs.frozen(eq=False)
-class DeltaSink(TransactionalSink):
+class DeltaSink(OneCommitSink):
     """Rows into a Delta table, exactly once; needs the extra ``delta`` (docs/tables.md).
 
     Without a `key` all rows are added. With one, each key has one row: the last result, and none where a change log withdraws
@@ -114,7 +112,6 @@ class DeltaSink(TransactionalSink):
     compact_every: int | None = attrs.field(default=None, kw_only=True, converter=compact_every)
     target_file_size: int = attrs.field(default=128 << 20, kw_only=True, converter=file_size)
     vacuum_after: int | None = attrs.field(default=None, kw_only=True, converter=_vacuum_us)
-    _rows: list[pa.Table] = attrs.field(factory=list, init=False, repr=False)
     _held: OpenTable = attrs.field(factory=OpenTable, init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
@@ -210,28 +207,12 @@ class DeltaSink(TransactionalSink):
         version = None if table is None else table.transaction_version(_app(batch))
         return None if version is None else int(version)
 
-    def begin(self, batch: OutputBatch) -> None:
-        """See :meth:`TransactionalSink.begin`."""
-        self._rows.clear()
-
-    def write(self, batch: OutputBatch, table: pa.Table) -> None:
-        """See :meth:`TransactionalSink.write`."""
-        self._rows.append(table)
-
     def commit(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.commit`."""
         rows = layout.laid_out(pa.concat_tables(self._rows))
         net = changes.net(self._rows, self.key, self.title) if self.key else None
         try:
-            for tried in range(_TRIES):
-                try:
-                    self._try(batch, rows, net)
-                    break
-                except delta().exceptions.CommitFailedError:
-                    self._held.forget()
-                    if tried == _TRIES - 1:
-                        raise
-                    time.sleep(0.1 * 2**tried)
+            self._commit(lambda tried: self._try(batch, rows, net, again=tried > 0), delta().exceptions.CommitFailedError)
         except KrishivError:
             raise
         except RAISED as problem:
@@ -257,8 +238,10 @@ class DeltaSink(TransactionalSink):
             got = without_secrets(problem, self.storage_options)
             warnings.warn(f"small files of the Delta table {self.path} were not merged: {got}", RuntimeWarning, stacklevel=2)
 
-    def _try(self, batch: OutputBatch, rows: pa.Table, net: changes.Net | None) -> None:
+    def _try(self, batch: OutputBatch, rows: pa.Table, net: changes.Net | None, *, again: bool) -> None:
         """Commit on top of the table as it is now, unless the batch is there: delta-rs would not see that it is."""
+        if again:
+            self._held.forget()
         module, table = delta(), self._held.current(self.path, self.storage_options)
         version = None if table is None else table.transaction_version(_app(batch))
         if version is not None and int(version) >= batch.batch_id:
@@ -274,10 +257,6 @@ class DeltaSink(TransactionalSink):
             self._append(table, net.put, noted)
         else:
             self._merge(table, net, noted)
-
-    def abort(self, batch: OutputBatch) -> None:
-        """See :meth:`TransactionalSink.abort`."""
-        self._rows.clear()
 
     def _append(self, table: Any, rows: pa.Table, noted: Any) -> None:
         """Add rows; columns that only the table has are null, which delta-rs does not do by itself."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.ranges import in_runs
 from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.connectors.tables.delta.place import a_place, delta_table, filesystem, options, without_secrets
 from krishiv_py.errors import RAISED, PlanError, SourceError, shown
@@ -365,7 +366,7 @@ class DeltaSource(Source):
 
     def _planned(self, place: _Place, files: Sequence[DataFile]) -> Planned:
         position: dict[str, Any] = attrs.asdict(place)
-        groups = _groups(files, self.parallelism)
+        groups = in_runs(files, self.parallelism, lambda file: file.size)
         return Planned(position, [[[file.path, dict(file.parts)] for file in group] for group in groups])
 
     def _folder(self) -> pafs.FileSystem:
@@ -409,17 +410,6 @@ class DeltaSource(Source):
         if self.until is not None:
             return self
         return attrs.evolve(self, until=int(table_at(self.path, self.storage).version()))
-
-
-def _groups(files: Sequence[DataFile], most: int) -> list[list[DataFile]]:
-    """Files in at most so many runs of about equal size; one empty run if there are none."""
-    whole, groups, size = sum(file.size for file in files), [[]], 0  # type: tuple[int, list[list[DataFile]], int]
-    for file in files:
-        if groups[-1] and size >= whole * len(groups) / most:
-            groups.append([])
-        groups[-1].append(file)
-        size += file.size
-    return groups
 
 
 DeltaPlace: TypeAlias = "Literal['earliest', 'latest'] | int"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.sink import OutputBatch, OutputName, TransactionalSink, written_by_another
+from krishiv_py.connectors.sink import OutputBatch, OutputName, written_by_another
 from krishiv_py.connectors.tables.iceberg import place
 from krishiv_py.connectors.tables.iceberg.place import (
     a_catalog,
@@ -21,7 +20,7 @@ from krishiv_py.connectors.tables.iceberg.place import (
     shown_catalog,
     without_secrets,
 )
-from krishiv_py.connectors.tables.keys import a_key, check_key, compact_every, evolve, file_size, kept, often
+from krishiv_py.connectors.tables.keys import OneCommitSink, a_key, check_key, compact_every, evolve, file_size, kept, often
 from krishiv_py.connectors.tables.keys import create as a_create
 from krishiv_py.errors import RAISED, KrishivError, OperatorError, PlanError, SchemaError, require_extra, shown
 from krishiv_py.lazy import lazy
@@ -38,7 +37,6 @@ else:  # with the first batch: they need Arrow's functions
     exact = lazy("krishiv_py.connectors.values")
 
 _NOTE: Final = "krishiv.batch"
-_TRIES: Final = 8
 """How often a batch is tried while others commit to the table."""
 
 
@@ -47,7 +45,7 @@ def _kept_snapshots(value: object) -> int | None:
 
 
 @attrs.frozen(eq=False)
-class IcebergSink(TransactionalSink):
+class IcebergSink(OneCommitSink):
     """Rows into an Iceberg table, exactly once; needs the extra ``iceberg`` (docs/tables.md).
 
     Without a `key` all rows are added. With one, each key has one row: the last result, and none where a change log withdraws
@@ -103,7 +101,6 @@ class IcebergSink(TransactionalSink):
     compact_every: int | None = attrs.field(default=None, kw_only=True, converter=compact_every)
     target_file_size: int = attrs.field(default=128 << 20, kw_only=True, converter=file_size)
     properties: Mapping[str, str] = attrs.field(factory=dict, converter=properties, repr=shown_catalog, kw_only=True)
-    _rows: list[pa.Table] = attrs.field(factory=list, init=False, repr=False)
 
     @property
     def table_id(self) -> tuple[str, ...]:
@@ -199,14 +196,6 @@ class IcebergSink(TransactionalSink):
             raise self._refused(problem) from None
         return None if note_value is None else int(note_value)
 
-    def begin(self, batch: OutputBatch) -> None:
-        """See :meth:`TransactionalSink.begin`."""
-        self._rows.clear()
-
-    def write(self, batch: OutputBatch, table: pa.Table) -> None:
-        """See :meth:`TransactionalSink.write`."""
-        self._rows.append(table)
-
     def commit(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.commit`."""
         rows = pa.concat_tables(self._rows)
@@ -214,14 +203,8 @@ class IcebergSink(TransactionalSink):
             exact.check_years(rows[name], name, "Iceberg")
         net = changes.net(self._rows, self.key, self.title) if self.key else None
         try:
-            for tried in range(_TRIES):
-                try:
-                    self._try(batch, rows, net, again=tried > 0)
-                    break
-                except iceberg("exceptions").CommitFailedException:
-                    if tried == _TRIES - 1:
-                        raise
-                    time.sleep(0.1 * 2**tried)
+            conflict = iceberg("exceptions").CommitFailedException
+            self._commit(lambda tried: self._try(batch, rows, net, again=tried > 0), conflict)
         except KrishivError:
             raise
         except RAISED as problem:
@@ -274,10 +257,6 @@ class IcebergSink(TransactionalSink):
             got = without_secrets(problem, self.catalog)
             what = f"files of expired snapshots of the Iceberg table {self.table} were not removed"
             warnings.warn(f"{what}: {got}. Hint: remove_orphan_files of Spark or Trino", RuntimeWarning, stacklevel=2)
-
-    def abort(self, batch: OutputBatch) -> None:
-        """See :meth:`TransactionalSink.abort`."""
-        self._rows.clear()
 
 
 def _note(batch: OutputBatch) -> str:

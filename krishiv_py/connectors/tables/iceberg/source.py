@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.ranges import in_runs
 from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.connectors.tables.iceberg.place import (
     COMPACTED,
@@ -374,15 +375,9 @@ class IcebergSource(Source):
         return True
 
     def _planned(self, place: _Place, files: Sequence[dict[str, Any]]) -> Planned:
-        groups, size = [[]], 0  # type: tuple[list[list[JsonValue]], int]
-        whole = sum(file["size"] for file in files)
-        for file in files:
-            if groups[-1] and size >= whole * len(groups) / self.parallelism:
-                groups.append([])
-            groups[-1].append(file)
-            size += file["size"]
         position: dict[str, Any] = attrs.asdict(place)
-        return Planned(position, groups)
+        runs = in_runs(files, self.parallelism, lambda file: int(file["size"]))
+        return Planned(position, runs)
 
     def _table(self) -> Any:
         if self._known.table is None:
