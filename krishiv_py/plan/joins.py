@@ -136,14 +136,11 @@ ASOF_TYPES: Final[tuple[AsofType, ...]] = ("left", "inner")
 class AsofJoin(Join):
     """Every left row meets at most one right row, at most `tolerance_us` away."""
 
+    has_time: ClassVar[bool] = False  # a result has the time of its left row
     kind: ClassVar[str] = "as-of join"
     remembers: ClassVar[bool] = True
     direction: Direction
     tolerance_us: int | None
-
-    @property
-    def has_time(self) -> bool:
-        return False  # a result has the time of its left row
 
     @property
     def extent(self) -> Extent:
@@ -175,14 +172,11 @@ class AsofJoin(Join):
 class WindowJoin(Join):
     """Rows of equal key and equal window meet once the window is final."""
 
+    has_time: ClassVar[bool] = False  # a result has the time of its window
     kind: ClassVar[str] = "window join"
     nature: ClassVar[Nature] = attrs.evolve(Join.nature, opens_windows=True)
     late_by: ClassVar[LateBy] = "windows"
     window: HoppingWindow
-
-    @property
-    def has_time(self) -> bool:
-        return False  # a result has the time of its window
 
     @property
     def extent(self) -> Extent:

@@ -216,6 +216,8 @@ class HandOver(TableSink):
         Whether files must survive a loss of power.
     """
 
+    title: ClassVar[str] = "to_dataframe()"
+
     folder: str
     schema: pa.Schema
     stage: StagePlan
@@ -224,11 +226,6 @@ class HandOver(TableSink):
     durable: bool = False
     _reported_us: int = UNSET
     on_repeat: ClassVar[OnRepeat] = "skip"
-
-    @property
-    def title(self) -> str:
-        """Return what errors and plans call it."""
-        return "to_dataframe()"
 
     def check(self, output: OutputName, schema: pa.Schema) -> None:
         """Make the folder, and take back what earlier runs noted of failures.

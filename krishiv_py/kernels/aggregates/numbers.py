@@ -114,15 +114,9 @@ def _summed(rows: Rows) -> tuple[list[pa.Array], Ints]:
 class FloatSum(AggKernel):
     """The double nearest to the sum: values are added exactly and rounded once."""
 
+    partial_types: ClassVar[list[pa.DataType]] = EXACT
+    result_type: ClassVar[pa.DataType] = pa.float64()
     exact_prefixes: ClassVar[bool] = True
-
-    @property
-    def partial_types(self) -> list[pa.DataType]:
-        return EXACT
-
-    @property
-    def result_type(self) -> pa.DataType:
-        return pa.float64()
 
     def create(self, rows: Rows) -> list[pa.Array]:
         return _summed(rows)[0]
@@ -144,15 +138,9 @@ class FloatSum(AggKernel):
 class FloatAvg(AggKernel):
     """The rounded exact sum, divided by the count."""
 
+    partial_types: ClassVar[list[pa.DataType]] = [*EXACT, pa.int64()]
+    result_type: ClassVar[pa.DataType] = pa.float64()
     exact_prefixes: ClassVar[bool] = True
-
-    @property
-    def partial_types(self) -> list[pa.DataType]:
-        return [*EXACT, pa.int64()]
-
-    @property
-    def result_type(self) -> pa.DataType:
-        return pa.float64()
 
     def create(self, rows: Rows) -> list[pa.Array]:
         columns, counts = _summed(rows)
@@ -186,15 +174,9 @@ class FloatAvg(AggKernel):
 class CountKernel(AggKernel):
     """Number of rows, or of non-null values."""
 
+    partial_types: ClassVar[list[pa.DataType]] = [pa.int64()]
+    result_type: ClassVar[pa.DataType] = pa.int64()
     exact_prefixes: ClassVar[bool] = True
-
-    @property
-    def partial_types(self) -> list[pa.DataType]:
-        return [pa.int64()]
-
-    @property
-    def result_type(self) -> pa.DataType:
-        return pa.int64()
 
     def create(self, rows: Rows) -> list[pa.Array]:
         ids = rows.ids if rows.values is None else valid_rows(rows.values, rows.ids)[1]
@@ -251,17 +233,11 @@ def _range_totals(column: OrderedInput | None, r: Ranges) -> list[pa.Array]:
 class IntSum(AggKernel):
     """Sum of integers: 64 bits that may wrap, and how often they did, so that only the *result* can overflow."""
 
+    partial_types: ClassVar[list[pa.DataType]] = [pa.int64(), pa.int32()]
+    result_type: ClassVar[pa.DataType] = pa.int64()
     exact_prefixes: ClassVar[bool] = True
 
     label: str
-
-    @property
-    def partial_types(self) -> list[pa.DataType]:
-        return [pa.int64(), pa.int32()]
-
-    @property
-    def result_type(self) -> pa.DataType:
-        return pa.int64()
 
     def _total(self, values: pa.Array, ids: Ints, n: int) -> list[pa.Array]:
         kept, groups, _ = valid_rows(values, ids)
@@ -346,15 +322,9 @@ class DecimalSum(AggKernel):
 class IntAvg(AggKernel):
     """Mean of integers: the exact sum as a double, divided by the count."""
 
+    partial_types: ClassVar[list[pa.DataType]] = [pa.int64(), pa.int32(), pa.int64()]
+    result_type: ClassVar[pa.DataType] = pa.float64()
     exact_prefixes: ClassVar[bool] = True
-
-    @property
-    def partial_types(self) -> list[pa.DataType]:
-        return [pa.int64(), pa.int32(), pa.int64()]
-
-    @property
-    def result_type(self) -> pa.DataType:
-        return pa.float64()
 
     def create(self, rows: Rows) -> list[pa.Array]:
         assert rows.values is not None
@@ -389,15 +359,13 @@ class IntAvg(AggKernel):
 class DecimalAvg(AggKernel):
     """Mean of decimals: the double nearest to the exact sum divided by the count."""
 
+    result_type: ClassVar[pa.DataType] = pa.float64()
+
     scale: int
 
     @property
     def partial_types(self) -> list[pa.DataType]:
         return [*DecimalSum("", self.scale).partial_types, pa.int64()]
-
-    @property
-    def result_type(self) -> pa.DataType:
-        return pa.float64()
 
     def create(self, rows: Rows) -> list[pa.Array]:
         assert rows.values is not None
@@ -480,18 +448,12 @@ def moments(values: pa.Array, reducer: Reducer, present: NumPy | None) -> list[p
 class VarianceKernel(AggKernel):
     """Sample variance, null below two values, or that of the population, null below one; or their root."""
 
+    partial_types: ClassVar[list[pa.DataType]] = [pa.int64(), *EXACT, *_SQUARES]
+    result_type: ClassVar[pa.DataType] = pa.float64()
     exact_prefixes: ClassVar[bool] = True
 
     root: bool
     least: int = 2
-
-    @property
-    def partial_types(self) -> list[pa.DataType]:
-        return [pa.int64(), *EXACT, *_SQUARES]
-
-    @property
-    def result_type(self) -> pa.DataType:
-        return pa.float64()
 
     def create(self, rows: Rows) -> list[pa.Array]:
         assert rows.values is not None

@@ -45,15 +45,10 @@ from krishiv_py.plan.aggregates.sketches import Percentile as ExactPercentile
 class HyperLogLog(AggKernel):
     """A register and its rank are one number, ``register * 64 + rank``; of each register the largest rank is kept."""
 
+    partial_types: ClassVar[list[pa.DataType]] = [pa.list_(pa.int32())]
+    result_type: ClassVar[pa.DataType] = pa.int64()
+
     precision: int
-
-    @property
-    def partial_types(self) -> list[pa.DataType]:
-        return [pa.list_(pa.int32())]
-
-    @property
-    def result_type(self) -> pa.DataType:
-        return pa.int64()
 
     def _registers(self, codes: Ints, ids: Ints, n: int) -> list[pa.Array]:
         width = 64 << self.precision
@@ -174,16 +169,11 @@ def _approx_count_distinct(call: ApproxCountDistinct, type_: pa.DataType) -> Agg
 class PercentileKernel(AggKernel):
     """Exact percentile, interpolated between the two nearest values."""
 
+    partial_types: ClassVar[list[pa.DataType]] = [pa.list_(pa.float64())]
+    result_type: ClassVar[pa.DataType] = pa.float64()
+    holds_values: ClassVar[bool] = True
     keeps: ClassVar[str] = "every value"
     percentage: float
-
-    @property
-    def partial_types(self) -> list[pa.DataType]:
-        return [pa.list_(pa.float64())]
-
-    @property
-    def result_type(self) -> pa.DataType:
-        return pa.float64()
 
     def _sorted(self, values: pa.Array, ids: Ints, n: int) -> list[pa.Array]:
         order = np.lexsort((numbers(values), ids))
@@ -208,10 +198,6 @@ class PercentileKernel(AggKernel):
         some = lengths > 0
         result[some] = between(values[(starts + low)[some]], values[(starts + high)[some]], (spot - low)[some])
         return pa.array(result, mask=~some)
-
-    @property
-    def holds_values(self) -> bool:
-        return True
 
     def prefix_results(self, partials: list[pa.Array], ids: Ints, wanted: Ints) -> pa.Array:
         starts = group_starts(ids)
@@ -278,9 +264,7 @@ _OFFSET: Final = 1 << 31
 class Binned(AggKernel):
     """Partials are the bins of a group in their order, and the number of values in each."""
 
-    @property
-    def partial_types(self) -> list[pa.DataType]:
-        return [pa.list_(pa.int32()), pa.list_(pa.int64())]
+    partial_types: ClassVar[list[pa.DataType]] = [pa.list_(pa.int32()), pa.list_(pa.int64())]
 
     @abstractmethod
     def bins(self, values: pa.Array) -> Ints:
@@ -394,11 +378,9 @@ def place_of(rank: float, counts: Ints) -> Ints:
 class HistogramKernel(Binned):
     """Counts how many values lie below the first bound, between two, and from the last one on."""
 
-    bounds: tuple[float, ...]
+    result_type: ClassVar[pa.DataType] = pa.list_(pa.int64())
 
-    @property
-    def result_type(self) -> pa.DataType:
-        return pa.list_(pa.int64())
+    bounds: tuple[float, ...]
 
     def noted(self, func: str) -> str:
         """Counts between other bounds could not be added up."""

@@ -339,16 +339,13 @@ _TOO_MANY = "return a list with one accumulator for each of the n_groups groups"
 class User(AggKernel):
     """Runs an :class:`~krishiv_py.Aggregator`. With `secret` no value is shown: the column is called as secrets are."""
 
+    partial_types: ClassVar[list[pa.DataType]] = [pa.binary()]
     in_order: ClassVar[bool] = True
 
     aggregator: Aggregator[Any]
     type: pa.DataType
     label: str
     secret: bool = False
-
-    @property
-    def partial_types(self) -> list[pa.DataType]:
-        return [pa.binary()]
 
     @property
     def result_type(self) -> pa.DataType:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from functools import lru_cache
-from typing import Final, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
 import attrs
@@ -71,15 +71,13 @@ _NO_OFFSET: Final = Offset()
 class CalendarWindows(WindowAssigner):
     """Windows that begin where the calendar of a time zone says so."""
 
+    name: ClassVar[str] = "calendar_window"
+
     unit: CalendarUnit
     time_zone: str
     every: int
     week_start: Weekday
     offset: Offset = _NO_OFFSET
-
-    @property
-    def name(self) -> str:
-        return "calendar_window"
 
     @property
     def longest(self) -> dt.timedelta:
@@ -153,12 +151,10 @@ class CalendarWindows(WindowAssigner):
 class CalendarHopping(WindowAssigner):
     """Windows of `many` windows of the calendar each, of which one begins where each of those begins."""
 
+    name: ClassVar[str] = "calendar_window"
+
     base: CalendarWindows
     many: int
-
-    @property
-    def name(self) -> str:
-        return "calendar_window"
 
     @property
     def size(self) -> int:
@@ -194,12 +190,10 @@ class CalendarHopping(WindowAssigner):
 class CalendarCumulating(WindowAssigner):
     """Windows of one start that grow by a `step` of the calendar until the `base` window is full."""
 
+    name: ClassVar[str] = "calendar_window"
+
     base: CalendarWindows
     step: CalendarWindows
-
-    @property
-    def name(self) -> str:
-        return "calendar_window"
 
     @property
     def longest(self) -> dt.timedelta:

@@ -24,14 +24,11 @@ class CountWindow(WindowOperation):
         Rows in a window, and rows between two starts.
     """
 
+    extent: ClassVar[Extent] = Extent(numbered=True)
     kind: ClassVar[str] = "count"
     late_by: ClassVar[LateBy] = "never"
     size: int
     slide: int
-
-    @property
-    def extent(self) -> Extent:
-        return Extent(numbered=True)
 
     def fires_plainly(self, options: QueryOptions) -> bool:
         return options.fires_by_default

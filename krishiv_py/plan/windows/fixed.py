@@ -39,14 +39,11 @@ MAX_OVERLAP: Final = 100_000
 class HoppingWindow(WindowOperation):
     """Every window ``[offset + k*slide, offset + k*slide + size)`` that holds the row."""
 
+    route: ClassVar[str] = "fixed"
     kind: ClassVar[str] = "hopping"
     size_us: int
     slide_us: int
     offset_us: int = 0
-
-    @property
-    def route(self) -> str:
-        return "fixed"
 
     @property
     def grid(self) -> Grid:
@@ -180,14 +177,11 @@ def assigned(assigner: WindowAssigner) -> AssignedWindow:
 class Cumulate(WindowAssigner):
     """Windows ``[s, s + k * step)`` with k from 1 to ``size / step``; a row is in those that end after it."""
 
+    name: ClassVar[str] = "cumulate"
+
     step_us: int
     size_us: int
     offset_us: int = 0
-
-    @property
-    def name(self) -> str:
-        """Return what errors and ``explain()`` call it."""
-        return "cumulate"
 
     @property
     def longest(self) -> Duration:

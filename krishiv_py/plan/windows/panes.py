@@ -223,15 +223,12 @@ class TimeIntervalWindowOptions:
 class PaneWindow(HoppingWindow):
     """Pane N covers ``[N*period + offset, + duration)``."""
 
+    route: ClassVar[str] = "panes"
     kind: ClassVar[str] = "time_interval"
     nature: ClassVar[Nature] = attrs.evolve(HoppingWindow.nature, fires_anyway=True)
     discard_age_us: int = 0
     handler: Handlers | None = None
     submits: pa.Schema | None = attrs.field(default=None, metadata=LATER)
-
-    @property
-    def route(self) -> str:
-        return "panes"
 
     @property
     def handled(self) -> Handled:  # type: ignore[override]
