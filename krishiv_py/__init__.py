@@ -78,7 +78,7 @@ from krishiv_py.plan.aggregates.selections import min as min
 from krishiv_py.plan.aggregates.sketches import approx_count_distinct, approx_percentile, histogram, median, percentile
 from krishiv_py.plan.aggregates.user import Aggregator, udaf
 from krishiv_py.plan.described import WindowAssigner
-from krishiv_py.plan.expressions import namespaces
+from krishiv_py.plan.expressions.expr import GROUPS as _GROUPS
 from krishiv_py.plan.expressions.expr import Case, Expr, coalesce, col, concat, func, greatest, least, lit, when
 from krishiv_py.plan.expressions.udfs import ColumnFunction, udf
 from krishiv_py.plan.options.late import CountByKeyLateEventHandler, CountingLateEventHandler, LateEventHandler, LateRows
@@ -223,5 +223,5 @@ __all__ = [
 ]
 
 calls.checked_face(globals())
-for _group in namespaces.GROUPS:  # users get these of a column, without their names
+for _group in _GROUPS:  # users get these of a column, without their names
     calls.checked_class(_group)

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from krishiv_py.in_process import runner as process
     from krishiv_py.planner import several
     from krishiv_py.planner.physical import PhysicalPlan
-    from krishiv_py.spark import local, runtime
-    from krishiv_py.spark.remote import session as remote
+    from krishiv_py.spark import runtime, sessions
     from krishiv_py.spark.setup import config as profiles
     from krishiv_py.sql import context
 else:  # importing the package must import no Spark
@@ -52,9 +51,8 @@ else:  # importing the package must import no Spark
     past = lazy("krishiv_py.in_process.history")
     process = lazy("krishiv_py.in_process.runner")
     several = lazy("krishiv_py.planner.several")
-    local = lazy("krishiv_py.spark.local")
     runtime = lazy("krishiv_py.spark.runtime")
-    remote = lazy("krishiv_py.spark.remote.session")
+    sessions = lazy("krishiv_py.spark.sessions")
     profiles = lazy("krishiv_py.spark.setup.config")
     context = lazy("krishiv_py.sql.context")
 
@@ -97,7 +95,7 @@ class SessionBuilder(SessionOptions):
             hint = 'write .master("local[2]"), or .engine("in-process")'
             raise PlanError(what, got=f".workers({self._workers}) for Spark", then="Spark would not follow it", hint=hint)
         given, profile = dict(self._settings), profiles.checked_profile(self._profile)
-        spark, owned = local.session(
+        spark, owned = sessions.embedded(
             self._master, self._app or "krishiv_py", given, lambda: (runtime.SparkRunner, context.SqlContext)
         )
         return Session(runtime.SparkRunner(spark, profile, owned=owned, given=given))
@@ -217,7 +215,7 @@ class Session(FileSources, RangedSources, OtherStreams, Answering):
         one_of(profile, "profile", PROFILES)
         if not isinstance(url, str) or not url.startswith(("sc://", "local")):
             raise PlanError("not a Spark Connect address", got=shown(url), hint='write Session.connect("sc://host:15002")')
-        return cls(runtime.SparkRunner(remote.session(url), profile, owned=True))
+        return cls(runtime.SparkRunner(sessions.connected(url), profile, owned=True))
 
     @classmethod
     def from_spark(cls, spark: Any, *, profile: DurabilityProfile = "dev-local") -> Session:

@@ -11,7 +11,7 @@ from krishiv_py import PlanError, Session
 from krishiv_py.cli.machines import examine
 from krishiv_py.cli.main import main
 from krishiv_py.errors import EnvironmentSetupError
-from krishiv_py.spark.remote import session as remote
+from krishiv_py.spark import sessions
 from krishiv_py.storage.store import known_settings, use
 from krishiv_py.testing.broker import free_ports
 
@@ -85,7 +85,7 @@ def test_an_address_of_no_server(url: str) -> None:
 @pytest.mark.parametrize("parameters", ["", "/;token=hunter22;use_ssl=true"])
 def test_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, parameters: str) -> None:
     pytest.importorskip("grpc", reason="the `connect` extra is not installed")
-    monkeypatch.setattr(remote, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(sessions, "_ANSWER_S", 0.5)
     (port,) = free_ports(1)
     with pytest.raises(EnvironmentSetupError, match=f"answers within 0 s .got: 127.0.0.1:{port}.") as problem:
         Session.connect(f"sc://127.0.0.1:{port}{parameters}")

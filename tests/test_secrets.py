@@ -28,7 +28,7 @@ from krishiv_py.plan.schema import as_schema
 from krishiv_py.planner.fingerprint import differences, fingerprint
 from krishiv_py.redaction import HIDDEN, redacted
 from krishiv_py.session import SessionBuilder
-from krishiv_py.spark import local
+from krishiv_py.spark import sessions
 from krishiv_py.testing import Driver, stream_of
 
 WORD = "hunTer2"
@@ -159,7 +159,7 @@ def test_a_setting_that_cannot_be_changed_is_not_reported(monkeypatch: pytest.Mo
     running: Any = SimpleNamespace(conf=SimpleNamespace(set=refuse, get=lambda key, default: WORD))
     with warnings.catch_warnings(record=True) as stated:
         warnings.simplefilter("always")
-        local._adjust(running, {"spark.ssl.keyPassword": WORD})
+        sessions._adjust(running, {"spark.ssl.keyPassword": WORD})
     assert len(stated) == 1 and WORD not in str(stated[0].message)
 
 

@@ -37,8 +37,8 @@ from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import WRITTEN, Bucket, Section
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog, middle_and_latest
 from krishiv_py.kernels.watermark import floor_watermark
-from krishiv_py.plan.dedup import DUPLICATE, Deduplication
 from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.operation import DUPLICATE, Deduplication
 
 ROUNDS: Final = 4
 _LARGEST: Final = 1 << 62

@@ -16,11 +16,11 @@ from krishiv_py.api.stages.order import ON_TIMED, RESULTS
 from krishiv_py.api.stages.windowed import LookBackStream, PaneStream, WindowedStream, checked_options
 from krishiv_py.deprecation import deprecated
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.plan.dedup import Duplicates, deduplication, passing
 from krishiv_py.plan.described import WindowAssigner
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.nodes import Project
+from krishiv_py.plan.operation import Duplicates, deduplication, passing
 from krishiv_py.plan.schema import require_columns
 from krishiv_py.plan.windows import WindowOperation
 from krishiv_py.plan.windows.count import count_rows
