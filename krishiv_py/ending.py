@@ -17,12 +17,28 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Final, Protocol
 
+from typing_extensions import Self
+
 EXIT_CODE: Final = 128 + signal.SIGTERM
 """143, which shells and Kubernetes take for SIGTERM."""
 STOP_S: Final = 15.0
 """How long queries may take to stop. A micro-batch that runs longer is run again by whoever goes on from the checkpoint."""
 END_S: Final = 10.0
 """How long the program may take afterwards; Kubernetes kills a container after 30 s in all."""
+
+
+class ClosedAtEnd:
+    """Is closed at the end of ``with``."""
+
+    def close(self) -> None:
+        """Close it."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Stops(Protocol):

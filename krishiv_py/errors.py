@@ -25,12 +25,13 @@ Every error says what is wrong, which value was given, and a hint; what follows 
 from __future__ import annotations
 
 import difflib
+import importlib
 import importlib.util
 import re
 import sys
 import traceback
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from krishiv_py.redaction import redacted
 from krishiv_py.version import __version__
@@ -224,6 +225,20 @@ def require_extra(what: str, modules: Iterable[str], extra: str, consequence: st
             is_installed = False
         if not is_installed:
             raise missing_extra(f"{name} ({what})", extra, consequence)
+
+
+def from_extra(module: str, package: str, extra: str, consequence: str) -> Any:
+    """Return a module of a `package` that the `extra` of that name installs.
+
+    Raises
+    ------
+    MissingExtraError
+        When it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as missing:
+        raise missing_extra(package, extra, consequence) from missing
 
 
 def unknown_column(name: str, available: Iterable[str], where: str) -> ColumnError:

@@ -8,7 +8,6 @@ Needs ``openlineage-python``: the extra ``openlineage``.
 from __future__ import annotations
 
 import datetime as dt
-import importlib
 import logging
 import os
 import threading
@@ -23,8 +22,8 @@ from krishiv_py import calls
 from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.ending import stop_at_end
-from krishiv_py.errors import PlanError, missing_extra, shown
+from krishiv_py.ending import ClosedAtEnd, stop_at_end
+from krishiv_py.errors import PlanError, from_extra, shown
 from krishiv_py.plan.checks import PathLike, a_path, a_text
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
@@ -94,7 +93,7 @@ class _Run:
     """The data sets of each source."""
 
 
-class LineageExport:
+class LineageExport(ClosedAtEnd):
     """Queries that are exported to OpenLineage, until :meth:`close`; made by :func:`export`.
 
     Attributes
@@ -125,12 +124,6 @@ class LineageExport:
         self._wake.set()
         if self._thread is not threading.current_thread():
             self._thread.join(_END_S)
-
-    def __enter__(self) -> LineageExport:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<LineageExport: {self.sent} events sent, {self.dropped} dropped>"
@@ -437,10 +430,7 @@ def _made(make: Callable[..., Client], **settings: Any) -> Client:
 
 
 def _api(part: str) -> Any:
-    try:
-        return importlib.import_module(f"openlineage.client.{part}")
-    except ImportError as missing:
-        raise missing_extra("openlineage-python", "openlineage", "no lineage leaves by it") from missing
+    return from_extra(f"openlineage.client.{part}", "openlineage-python", "openlineage", "no lineage leaves by it")
 
 
 calls.checked_face(globals())

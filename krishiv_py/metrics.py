@@ -53,7 +53,8 @@ from weakref import WeakKeyDictionary
 import attrs
 
 from krishiv_py import calls
-from krishiv_py.errors import PlanError, missing_extra
+from krishiv_py.ending import ClosedAtEnd
+from krishiv_py.errors import PlanError, from_extra
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.running import Progress, failed_of
 from krishiv_py.redaction import redacted
@@ -269,10 +270,7 @@ _LOCK: Final = threading.Lock()
 
 
 def _client() -> Any:
-    try:
-        return importlib.import_module("prometheus_client")
-    except ImportError as missing:
-        raise missing_extra("prometheus-client", "metrics", "no query can be scraped") from missing
+    return from_extra("prometheus_client", "prometheus-client", "metrics", "no query can be scraped")
 
 
 def register(query: Observed, registry: CollectorRegistry | None = None) -> None:
@@ -325,12 +323,12 @@ def unregister(query: Observed, registry: CollectorRegistry | None = None) -> No
         collector.remove(query)
 
 
-class Served:
+class Served(ClosedAtEnd):
     """A server of :func:`serve`, in a thread of its own until :meth:`close`."""
 
-    def __init__(self, server: ThreadingHTTPServer) -> None:
+    def __init__(self, server: ThreadingHTTPServer, name: str) -> None:
         self._server = server
-        threading.Thread(target=server.serve_forever, name="krishiv-metrics", daemon=True).start()
+        threading.Thread(target=server.serve_forever, name=name, daemon=True).start()
 
     @property
     def port(self) -> int:
@@ -341,12 +339,6 @@ class Served:
         """Listen no more."""
         self._server.shutdown()
         self._server.server_close()
-
-    def __enter__(self) -> Served:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") -> Served:
@@ -376,35 +368,48 @@ def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") ->
     for query in served:
         register(query, registry)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(Answers):
+        def get(self) -> None:
             path = self.path.partition("?")[0]
             if path == "/metrics":
-                self._answer(200, client.CONTENT_TYPE_LATEST, client.generate_latest(registry))
+                self.answer(200, client.CONTENT_TYPE_LATEST, client.generate_latest(registry))
             elif path in ("/healthz", "/readyz"):
                 states = [(q.name, status_of(q), q.progress.batch_id) for q in served]
                 good = all(s != "failed" if path == "/healthz" else s == "running" and b >= 0 for _, s, b in states)
                 shown = [{"query": redacted(n), "state": s, "last_batch": b} for n, s, b in states]
                 body = json.dumps({"ok": good, "queries": shown}).encode()
-                self._answer(200 if good else 503, "application/json", body)
+                self.answer(200 if good else 503, "application/json", body)
             else:
-                self._answer(404, "text/plain", b"/metrics, /healthz and /readyz\n")
-
-        def _answer(self, code: int, kind: str, body: bytes) -> None:
-            self.send_response(code)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing of each scrape."""
+                self.answer(404, "text/plain", b"/metrics, /healthz and /readyz\n")
 
     try:
-        return Served(server_at(host, port, Handler))
+        return Served(server_at(host, port, Handler), "krishiv-metrics")
     except (OSError, OverflowError, TypeError, UnicodeError) as problem:
         hint = "pass a port from 1 to 65535 that nobody listens on, or 0 for a free one"
         raise PlanError("metrics cannot be served", got=f"{host}:{port}: {problem}", hint=hint) from problem
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A handler of requests that says nothing of each on standard error."""
+
+    def do_GET(self) -> None:
+        """Call what answers."""
+        self.get()
+
+    def get(self) -> None:
+        """Answer a request."""
+        raise NotImplementedError
+
+    def answer(self, code: int, kind: str, body: bytes, *more: tuple[str, str]) -> None:
+        """Answer with a `body` of this `kind`, and `more` headers."""
+        self.send_response(code)
+        for name, value in (("Content-Type", kind), ("Content-Length", str(len(body))), *more):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
 
 
 def server_at(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:

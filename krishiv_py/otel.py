@@ -12,7 +12,6 @@ Needs ``opentelemetry-api``: the extra ``otel``.
 from __future__ import annotations
 
 import atexit
-import importlib
 import math
 import threading
 from collections import deque
@@ -20,7 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from krishiv_py import calls
-from krishiv_py.errors import PlanError, missing_extra, shown
+from krishiv_py.ending import ClosedAtEnd
+from krishiv_py.errors import PlanError, from_extra, shown
 from krishiv_py.logs import BatchTimes, Watch, hand, unwatch, watch
 from krishiv_py.metrics import LABELS, PREFIX, SHOWN, STATES, Observed, Shown, labelled, status_of
 from krishiv_py.redaction import redacted
@@ -39,7 +39,7 @@ _HELD_S: Final = 1.0
 """The longest time that a micro-batch waits for others, s."""
 
 
-class Exported:
+class Exported(ClosedAtEnd):
     """Queries that are exported to OpenTelemetry, until :meth:`close`; made by :func:`export`."""
 
     def __init__(self, queries: Iterable[Observed], meter_provider: Any, tracer_provider: Any, spacing_ns: int) -> None:
@@ -71,12 +71,6 @@ class Exported:
         self._closed.set()
         self._make()
         atexit.unregister(self.close)
-
-    def __enter__(self) -> Exported:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _observed(self, one: Shown) -> Callable[[Any], Iterator[Any]]:
         def observe(_: Any) -> Iterator[Any]:
@@ -189,10 +183,7 @@ def export(
 
 
 def _api(part: str) -> Any:
-    try:
-        return importlib.import_module(f"opentelemetry.{part}")
-    except ImportError as missing:
-        raise missing_extra("opentelemetry-api", "otel", "no metrics and traces leave by it") from missing
+    return from_extra(f"opentelemetry.{part}", "opentelemetry-api", "otel", "no metrics and traces leave by it")
 
 
 calls.checked_face(globals())

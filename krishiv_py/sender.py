@@ -17,6 +17,7 @@ import attrs
 import pyarrow as pa
 from typing_extensions import TypeVar
 
+from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import SenderClosedError, SpoolError
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
@@ -157,7 +158,7 @@ class ArrowData(Protocol):
         """Return the columns."""
 
 
-class Sender(Generic[T]):
+class Sender(ClosedAtEnd, Generic[T]):
     """Feeds a memory stream; calls from several threads are put in order.
 
     Every call of :meth:`send` is one micro-batch. With ``linger`` (:meth:`~krishiv_py.Session.memory_stream`) sends that come
@@ -449,9 +450,3 @@ class Sender(Generic[T]):
                 hint="call memory_stream() after the fork, with the same spool",
             )
         self._lock, self._pid = threading.Lock(), os.getpid()
-
-    def __enter__(self) -> Sender:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -16,13 +16,13 @@ from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 import attrs
-from typing_extensions import Self
 
 from krishiv_py import calls
 from krishiv_py.display.page import Box, Sample, View, content, page
+from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import KrishivError, PlanError, shown
 from krishiv_py.logs import RecentTimes
-from krishiv_py.metrics import server_at
+from krishiv_py.metrics import Answers, Served, server_at
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.redaction import redacted
 from krishiv_py.runtime.query import RunningQuery, inside
@@ -40,7 +40,7 @@ _GUARDS: Final = (
 )
 
 
-class Page:
+class Page(ClosedAtEnd):
     """The page of a session while it is served; made by :meth:`krishiv_py.Session.ui`.
 
     It is a context manager: at the end of ``with`` it is served no more, as after :meth:`close` and with the session.
@@ -50,19 +50,19 @@ class Page:
         self._watcher = _Watcher(queries)
         self._host = host
         try:
-            self._server = server_at(host, port, _handler(title, self._watcher, host))
+            server = server_at(host, port, _handler(title, self._watcher, host))
         except (OSError, OverflowError, TypeError, UnicodeError) as problem:
             got = f"{shown(host)}:{shown(port)}: {problem}"
             hint = "pass a port from 1 to 65535 that nobody listens on, or 0 for a free one"
             raise PlanError("the page of the session cannot be served", got=got, hint=hint) from problem
-        self._server.daemon_threads = True
+        server.daemon_threads = True
         self._watcher.start()
-        threading.Thread(target=self._server.serve_forever, name="krishiv-ui", daemon=True).start()
+        self._served = Served(server, "krishiv-ui")
 
     @property
     def port(self) -> int:
         """The port it is served on."""
-        return int(self._server.server_address[1])
+        return self._served.port
 
     @property
     def url(self) -> str:
@@ -73,14 +73,7 @@ class Page:
     def close(self) -> None:
         """Serve it no more. Does nothing the second time."""
         if self._watcher.end():
-            self._server.shutdown()
-            self._server.server_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+            self._served.close()
 
     def __repr__(self) -> str:
         return f"<Page of a session at {self.url}>"
@@ -195,11 +188,11 @@ class _Watcher:
 def _handler(title: str, watcher: _Watcher, host: str) -> type[BaseHTTPRequestHandler]:
     names = (*_LOCAL, host, f"[{host}]")
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answers):
         server_version = "krishiv"
         sys_version = ""
 
-        def do_GET(self) -> None:
+        def get(self) -> None:
             url, nonce = urlsplit(self.path), secrets.token_urlsafe(16)
             if host != "0.0.0.0" and self.headers.get("Host", "").rpartition(":")[0] not in names:
                 self._answer(
@@ -216,20 +209,7 @@ def _handler(title: str, watcher: _Watcher, host: str) -> type[BaseHTTPRequestHa
                 self._answer(404, "text/plain", "the page is at /\n")
 
         def _answer(self, code: int, kind: str, text: str, *more: tuple[str, str]) -> None:
-            body = text.encode()
-            self.send_response(code)
-            for name, value in (
-                ("Content-Type", f"{kind}; charset=utf-8"),
-                ("Content-Length", str(len(body))),
-                *_GUARDS,
-                *more,
-            ):
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing of each request."""
+            self.answer(code, f"{kind}; charset=utf-8", text.encode(), *_GUARDS, *more)
 
     return Handler
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-EXTRA = re.compile(r'(?:missing|require)_extra\((?:"[^"]*"|\w+), (?:\([^)]*\), |\w+, )?"(\w+)"')
+EXTRA = re.compile(
+    r'(?:(?:missing|require)_extra\((?:"[^"]*"|\w+), (?:\([^)]*\), |\w+, )?|from_extra\(f?"[^"]*", "[^"]*", )"(\w+)"'
+)
 
 PROGRAM = """
     import sys
