@@ -135,42 +135,6 @@ class FloatSum(AggKernel):
 
 
 @attrs.frozen
-class FloatAvg(AggKernel):
-    """The rounded exact sum, divided by the count."""
-
-    partial_types: ClassVar[list[pa.DataType]] = [*EXACT, pa.int64()]
-    result_type: ClassVar[pa.DataType] = pa.float64()
-    exact_prefixes: ClassVar[bool] = True
-
-    def create(self, rows: Rows) -> list[pa.Array]:
-        columns, counts = _summed(rows)
-        return [*columns, pa.array(counts)]
-
-    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
-        counts = np.zeros(n, np.int64)
-        np.add.at(counts, ids, numbers(partials[-1]))
-        return [*merge_groups(partials[:-1], ids, n), pa.array(counts)]
-
-    def finish(self, partials: list[pa.Array]) -> pa.Array:
-        total, _, wide, counts = partials
-        mean = pc.divide(total, pc.cast(counts, pa.float64()))
-        beyond = pc.and_(pc.is_valid(wide), pc.is_inf(total))
-        if not wide.null_count < len(wide) or not pc.any(beyond).as_py():
-            return mean
-        means = mean.to_pylist()
-        for row in np.flatnonzero(beyond.to_numpy(zero_copy_only=False)).tolist():  # the mean is a double, the sum is not
-            means[row] = float(exact.as_fraction(wide[row].as_py()) / counts[row].as_py())
-        return pa.array(means, pa.float64())
-
-    def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
-        starts = group_starts(ids)
-        return [*running_sums(partials[:-1], starts), pa.array(cumulate(numbers(partials[-1]), starts))]
-
-    def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
-        return [*_range_sums(column, r), pa.array(counts(column, r))]
-
-
-@attrs.frozen
 class CountKernel(AggKernel):
     """Number of rows, or of non-null values."""
 
@@ -197,9 +161,12 @@ class CountKernel(AggKernel):
         return [pa.array(counts(column, r))]
 
 
+_COUNT: Final = CountKernel()
+
+
 @computes(Counted)
 def _count(call: Counted, type_: pa.DataType) -> AggKernel:
-    return CountKernel()
+    return _COUNT
 
 
 _LIMIT: Final = 2**63
@@ -319,22 +286,56 @@ class DecimalSum(AggKernel):
 
 
 @attrs.frozen
-class IntAvg(AggKernel):
-    """Mean of integers: the exact sum as a double, divided by the count."""
+class Average(AggKernel):
+    """A sum, divided by the count of its values."""
 
-    partial_types: ClassVar[list[pa.DataType]] = [pa.int64(), pa.int32(), pa.int64()]
     result_type: ClassVar[pa.DataType] = pa.float64()
+    total: AggKernel
+
+    @property
+    def partial_types(self) -> list[pa.DataType]:
+        return [*self.total.partial_types, pa.int64()]
+
+    def create(self, rows: Rows) -> list[pa.Array]:
+        return [*self.total.create(rows), *_COUNT.create(rows)]
+
+    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+        return [*self.total.merge(partials[:-1], ids, n), *_COUNT.merge(partials[-1:], ids, n)]
+
+    def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
+        return [*self.total.prefixes(partials[:-1], ids), *_COUNT.prefixes(partials[-1:], ids)]
+
+    def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
+        return [*self.total.ranges(column, times, r), *_COUNT.ranges(column, times, r)]
+
+
+@attrs.frozen
+class FloatAvg(Average):
+    """The rounded exact sum, divided by the count."""
+
     exact_prefixes: ClassVar[bool] = True
 
     def create(self, rows: Rows) -> list[pa.Array]:
-        assert rows.values is not None
-        _, ids, _ = valid_rows(rows.values, rows.ids)
-        return [*IntSum("").create(rows), pa.array(np.bincount(ids, minlength=rows.n).astype(np.int64))]
+        columns, counts = _summed(rows)
+        return [*columns, pa.array(counts)]
 
-    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
-        counts = np.zeros(n, np.int64)
-        np.add.at(counts, ids, numbers(partials[2]))
-        return [*IntSum("").merge(partials[:2], ids, n), pa.array(counts)]
+    def finish(self, partials: list[pa.Array]) -> pa.Array:
+        total, _, wide, counts = partials
+        mean = pc.divide(total, pc.cast(counts, pa.float64()))
+        beyond = pc.and_(pc.is_valid(wide), pc.is_inf(total))
+        if not wide.null_count < len(wide) or not pc.any(beyond).as_py():
+            return mean
+        means = mean.to_pylist()
+        for row in np.flatnonzero(beyond.to_numpy(zero_copy_only=False)).tolist():  # the mean is a double, the sum is not
+            means[row] = float(exact.as_fraction(wide[row].as_py()) / counts[row].as_py())
+        return pa.array(means, pa.float64())
+
+
+@attrs.frozen
+class IntAvg(Average):
+    """Mean of integers: the exact sum as a double, divided by the count."""
+
+    exact_prefixes: ClassVar[bool] = True
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         total = pc.cast(partials[0], pa.float64(), safe=False)
@@ -344,39 +345,10 @@ class IntAvg(AggKernel):
             total = pa.array([None if low is None else float(low + (high << 64)) for low, high in exact], pa.float64())
         return pc.divide(total, pc.cast(partials[2], pa.float64()))
 
-    def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
-        starts = group_starts(ids)
-        totals = _running_total(partials[:2], starts)
-        if totals is None:
-            return super().prefixes(partials, ids)
-        return [*totals, pa.array(cumulate(numbers(partials[2]), starts))]
-
-    def ranges(self, column: OrderedInput | None, times: Ints, r: Ranges) -> list[pa.Array]:
-        return [*_range_totals(column, r), pa.array(counts(column, r))]
-
 
 @attrs.frozen
-class DecimalAvg(AggKernel):
+class DecimalAvg(Average):
     """Mean of decimals: the double nearest to the exact sum divided by the count."""
-
-    result_type: ClassVar[pa.DataType] = pa.float64()
-
-    scale: int
-
-    @property
-    def partial_types(self) -> list[pa.DataType]:
-        return [*DecimalSum("", self.scale).partial_types, pa.int64()]
-
-    def create(self, rows: Rows) -> list[pa.Array]:
-        assert rows.values is not None
-        _, ids, _ = valid_rows(rows.values, rows.ids)
-        counts = np.bincount(ids, minlength=rows.n).astype(np.int64)
-        return [*DecimalSum("", self.scale).create(rows), pa.array(counts)]
-
-    def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
-        counts = np.zeros(n, np.int64)
-        np.add.at(counts, ids, numbers(partials[1]))
-        return [*DecimalSum("", self.scale).merge(partials[:1], ids, n), pa.array(counts)]
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         return quotients(partials[0], numbers(partials[1]))
@@ -392,8 +364,8 @@ def _sum(call: Sum, type_: pa.DataType) -> AggKernel:
 @computes(Avg)
 def _avg(call: Avg, type_: pa.DataType) -> AggKernel:
     if pa.types.is_integer(type_):
-        return IntAvg()
-    return DecimalAvg(type_.scale) if pa.types.is_decimal(type_) else FloatAvg()
+        return IntAvg(IntSum(""))
+    return DecimalAvg(DecimalSum("", type_.scale)) if pa.types.is_decimal(type_) else FloatAvg(FloatSum())
 
 
 _SQUARES: Final = [*[pa.float64()] * 4, exact.TYPE]
