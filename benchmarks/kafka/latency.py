@@ -43,6 +43,8 @@ DURATIONS_S = (120, 40)
 SLICE_MS = 10
 """Events are sent so often: one waits half of it on average, and that is in the latency."""
 SETTLED_S = 30
+PREPARED_A_SECOND = 10
+"""The seconds of events that are made in a second, at least."""
 PERCENTILES = {"latency_p50_s": 50, "latency_p99_s": 99}
 
 
@@ -58,22 +60,26 @@ class Flow(steady.Load):
     def produce(self) -> None:
         """Send the events of a slice at its end."""
         producer = Producer({"bootstrap.servers": self.address, "linger.ms": 0})
-        self.began = float(int(time.time()) + 1)
-        for number in range(self.seconds):
-            start_us = int(self.began + number) * 1_000_000
-            table = steady.second(self.spec, self.rate, number, start_us)
-            pq.write_table(table, self.folder / f"part-{number:05d}.parquet")
-            since = pc.subtract(table["event_time"].cast(pa.int64()), start_us)
-            for end_ms in range(SLICE_MS, 1_001, SLICE_MS):
-                low, high = (end_ms - SLICE_MS) * 1_000, end_ms * 1_000
-                rows = table.filter(pc.and_(pc.greater_equal(since, low), pc.less(since, high)))
-                time.sleep(max(0.0, self.began + number + end_ms / 1e3 - time.time()))
-                for i, value in enumerate(topics.values(rows)):
-                    producer.produce(self.topic, value, partition=i % topics.PARTITIONS)
-                producer.poll(0)
+        self.began = float(int(time.time()) + 2 + self.seconds // PREPARED_A_SECOND)
+        slices = [values for number in range(self.seconds) for values in self.second(number)]
+        if time.time() > self.began:
+            raise SystemExit("the events were not ready in time")
+        for number, values in enumerate(slices, 1):
+            time.sleep(max(0.0, self.began + number * SLICE_MS / 1e3 - time.time()))
+            for i, value in enumerate(values):
+                producer.produce(self.topic, value, partition=i % topics.PARTITIONS)
+            producer.poll(0)
         if left := producer.flush(30):
             raise SystemExit(f"{left} records did not reach the broker")
         self.out.with_name(f"{self.out.name}-stop").touch()
+
+    def second(self, number: int) -> list[list[bytes]]:
+        """Events of a second in slices: made before the first is sent, for windows end with a second."""
+        start_us = int(self.began + number) * 1_000_000
+        table = steady.second(self.spec, self.rate, number, start_us)
+        pq.write_table(table, self.folder / f"part-{number:05d}.parquet")
+        since = pc.divide(pc.subtract(table["event_time"].cast(pa.int64()), start_us), SLICE_MS * 1_000)
+        return [topics.values(table.filter(pc.equal(since, place))) for place in range(1_000 // SLICE_MS)]
 
     def consume(self) -> None:
         """Note when results of a topic are seen; keep them as a file for the check."""
@@ -81,7 +87,7 @@ class Flow(steady.Load):
         consumer = Consumer({"bootstrap.servers": self.address, "fetch.wait.max.ms": 10, **settings})
         consumer.subscribe([self.to])
         while not self.finished.is_set():
-            for result in consumer.consume(10_000, 0.02):
+            for result in consumer.consume(10_000, 0) or consumer.consume(1, 0.1):
                 if result.error() is None:
                     self.seen.append((time.time(), result.value() or b""))
         consumer.close()
