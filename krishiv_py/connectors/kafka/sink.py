@@ -6,7 +6,7 @@ import contextlib
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
@@ -169,7 +169,7 @@ class Writer:
         self._failed = []
         self._repeat(self._producer.begin_transaction)
 
-    def write(self, messages: Sequence[Message]) -> None:
+    def write(self, messages: Iterable[Message]) -> None:
         """Hand messages over; they are sent in the background.
 
         Raises
@@ -210,10 +210,12 @@ class Writer:
         OperatorError
             When it refuses.
         """
-        self._drain()
         place = kafka().TopicPartition(self.topic, 0, batch_id + 1)
         group = self._group.consumer_group_metadata()
-        self._repeat(lambda: self._producer.send_offsets_to_transaction([place], group, self._call_s))
+        self._repeat(
+            lambda: self._producer.send_offsets_to_transaction([place], group, self._call_s)
+        )  # messages go out meanwhile
+        self._drain()
         self._repeat(lambda: self._producer.commit_transaction(self._call_s))
 
     def abort(self) -> None:
@@ -609,8 +611,8 @@ class KafkaSink(TransactionalSink):
         encoding.check_texts(pa.schema([schema.field(n) for n in (*self._key, *(c for _, c in self._headers))]), self.title)
         self._values.check(pa.schema([schema.field(name) for name in self._columns(schema)]), self.title)
 
-    def _messages(self, batch: OutputBatch, table: pa.Table, values: list[bytes | None], first: int) -> list[Message]:
-        """Return the messages of rows; withdrawals are tombstones or nothing."""
+    def _messages(self, batch: OutputBatch, table: pa.Table, values: list[bytes | None], first: int) -> Iterator[Message]:
+        """Return the messages of rows; withdrawals are tombstones or nothing. None is kept: a garbage collection takes long."""
         n = table.num_rows
         ops = ["+I"] * n
         if self._upsert and is_log(table.schema):
@@ -619,18 +621,18 @@ class KafkaSink(TransactionalSink):
         keys, own = self._keys(table), _own_headers(batch)
         columns = [[(name, v) for v in encoding.as_bytes(_text(table.column(c), c))] for name, c in self._headers]
         more: list[tuple[Any, ...]] = list(zip(*columns, strict=True)) if columns else [()] * n
-        return [
+        return (
             (None if ops[i] == "-D" else values[i], keys[i], [*own, ("krishiv-row", b"%d" % (first + i)), *more[i]])
             for i in range(n)
             if ops[i] != "-U" or not self._upsert
-        ]
+        )
 
-    def _streams(self, batch: OutputBatch, table: pa.Table, first: int) -> list[Message]:
+    def _streams(self, batch: OutputBatch, table: pa.Table, first: int) -> Iterator[Message]:
         """Messages of many rows each, none larger than what the broker takes."""
         limit = dict(self._connection.settings).get("message.max.bytes", "1000000")
         parts = encoding.messages_of_rows(table, int(limit) - _OTHER_COLUMNS)
         own = _own_headers(batch)
-        return [(value, None, [*own, ("krishiv-row", b"%d" % (first + begin))]) for value, begin in parts]
+        return ((value, None, [*own, ("krishiv-row", b"%d" % (first + begin))]) for value, begin in parts)
 
     def _keys(self, table: pa.Table) -> list[bytes | None]:
         if not self._key:
