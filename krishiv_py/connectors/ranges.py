@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.frames import arrow_table
-from krishiv_py.connectors.source import Malformed, Planned, Source
+from krishiv_py.connectors.source import Malformed, Planned, ReadRange, Source
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, SourceError, cause_of, failure_text, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, known_column, one_of
@@ -227,8 +227,12 @@ def in_runs(parts: Sequence[T], most: int, size_of: Callable[[T], int]) -> list[
     return runs
 
 
-def read_range(source: Source, name: str, planned: str, schema: pa.Schema) -> Iterator[pa.RecordBatch | Malformed]:
+def read_range(
+    source: Source, name: str, planned: str, schema: pa.Schema, read: ReadRange | None = None
+) -> Iterator[pa.RecordBatch | Malformed]:
     """Yield the rows of a noted range, batch by batch, in the columns of `schema`, which are needed, and what is not a row.
+
+    One of several ranges is read by what the source gives for all of them, `read`.
 
     Raises
     ------
@@ -238,7 +242,7 @@ def read_range(source: Source, name: str, planned: str, schema: pa.Schema) -> It
         When a batch lacks a column or a field, or has another type; names the source and the range.
     """
     try:
-        for rows in source.read(json.loads(planned), schema.names):
+        for rows in (read or source.read)(json.loads(planned), schema.names):
             if isinstance(rows, Malformed):
                 if source.on_malformed != "side_output":
                     raise rows.error()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
 import attrs
@@ -75,6 +76,9 @@ def in_columns(malformed: Sequence[Malformed]) -> dict[str, list[Content]]:
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | dict[str, JsonValue] | None"
 """What a position or a range may be: it is noted on disk as JSON."""
+
+ReadRange: TypeAlias = "Callable[[JsonValue, Sequence[str]], Iterator[pa.RecordBatch | pa.Table | Malformed]]"
+"""Reads a range, as :meth:`Source.read` does."""
 
 
 @attrs.frozen
@@ -184,6 +188,10 @@ class Source(ABC):
         columns : sequence of str
             The columns that are needed. Batches may have others, and their structs more fields; they are not read.
         """
+
+    def _reading(self, planned: Sequence[JsonValue]) -> AbstractContextManager[ReadRange]:
+        """Return what reads some ranges, one after the other. What is wrong with them may show when the context ends."""
+        return nullcontext(self.read)
 
     def describe(self) -> str:
         """Return what ``explain()`` shows of it in a line, without secrets; by default nothing."""

@@ -148,17 +148,12 @@ def _pieces(read: Read, schema: pa.Schema, workers: int) -> Sequence[Piece]:
         return [_Send(schema, sent) for sent in ReplayLog(source.spool).sends()]
     if isinstance(source, RangeSource):
         ranges = RangeReader(schema, source.source, source.name)
-        return [partial(_of_ranges, ranges, planned.ranges) for planned in all_ranges(source.source, source.name)]
+        return [partial(ranges.rows_of, planned.ranges) for planned in all_ranges(source.source, source.name)]
     in_process(source, "", 0)  # says what needs Spark
     assert isinstance(source, FileSource)
     paths = [file.path for file in files_at(source.path, literal=source.literal)]
     reader, most = file_reader(source, schema), source.max_files_per_batch or max(len(paths), 1)
     return [partial(_of_files, reader, paths[begin : begin + most], workers) for begin in range(0, len(paths), most)]
-
-
-def _of_ranges(reader: RangeReader, ranges: Sequence[str]) -> Iterator[Scanned]:
-    for planned in ranges:
-        yield from reader.rows_of(planned)
 
 
 def _of_files(reader: FileReader, paths: Sequence[str], workers: int) -> Iterable[Scanned]:

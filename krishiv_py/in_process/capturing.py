@@ -243,9 +243,7 @@ def _read(read: Read, source: int, checkpoint: str, entry: int) -> Iterator[Scan
     ranges, control = log.entry(entry)
     if control is not None:
         yield Scanned(None, control, control.now_us)
-    reader = RangeReader(schema, node.source, node.name, 1)
-    for each_range in ranges:
-        yield from reader.rows_of(each_range)
+    yield from RangeReader(schema, node.source, node.name, 1).rows_of(ranges)
 
 
 _BY_EQUALITY: Final = ("IDENTITY", "GROUP_BY", "JOIN")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
@@ -214,10 +213,9 @@ class StreamReader:
 
     def _of_ranges(self, ranges: Sequence[str]) -> Iterable[Scanned]:
         """Return the rows of planned ranges, in parts where the source can be read by several threads."""
-        each = [self.reader.rows_of(planned) for planned in ranges]
         if self.workers == 1 or not isinstance(self.planner.node.source, (FolderSource, KafkaSource)):
-            return itertools.chain.from_iterable(each)
-        return Parts([itertools.chain.from_iterable(some) for some in parted(each, self.workers)])
+            return self.reader.rows_of(ranges)
+        return Parts([self.reader.rows_of(some) for some in parted(ranges, self.workers)])
 
 
 def controls_of(rows: Iterable[Scanned], clocks: Sequence[tuple[int, str | None]]) -> list[ClockControl]:

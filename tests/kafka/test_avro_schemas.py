@@ -296,10 +296,9 @@ class Message:
 def rows_of(monkeypatch: pytest.MonkeyPatch, keys: list[bytes | None], **options: Any) -> tuple[list[Any], list[Malformed]]:
     """Rows and malformed records of a topic with these keys, whose values are the numbers of the records."""
     actual = [Message(n, key, json.dumps({"n": n}).encode()) for n, key in enumerate(keys)]
-    monkeypatch.setattr(reading, "records", lambda *_a, **_k: iter([actual]))
     monkeypatch.setattr(making, "partitions", lambda *_: [("t", 0)])
     source = kafka_source("t", bootstrap_servers="x:1", schema="n bigint", on_malformed="side_output", offset="at", **options)
-    parts = list(reading.rows(source, "t", 0, 0, len(keys), tuple(source.schema.names)))
+    parts = list(reading.rows(source, ("t", 0), [actual], tuple(source.schema.names)))
     batches = [part for part in parts if isinstance(part, pa.RecordBatch)]
     assert [b.schema.names for b in batches] == [source.schema.names] * len(batches)
     return [row for b in batches for row in b.to_pylist()], [part for part in parts if isinstance(part, Malformed)]
@@ -325,10 +324,9 @@ def test_keys_of_a_registry_and_of_json(monkeypatch: pytest.MonkeyPatch) -> None
         stated: dict[str, Any] = {"key_format": "avro", "value_format": "bytes", "schema_registry": url}
         stated |= {"key_schema": pa.schema([("total", MONEY_TYPE), ("at_ms", pa.int64())])}
         actual = [Message(n, k, b"") for n, k in enumerate([key, None, framed(7, b"\x02a"), framed(99, b"")])]
-        monkeypatch.setattr(reading, "records", lambda *_a, **_k: iter([actual]))
         monkeypatch.setattr(making, "partitions", lambda *_: [("t", 0)])
         source = kafka_source("t", bootstrap_servers="x:1", on_malformed="side_output", **stated)
-        parts = list(reading.rows(source, "t", 0, 0, 4, ("total",)))
+        parts = list(reading.rows(source, ("t", 0), [actual], ("total",)))
         assert [p.problem for p in parts if isinstance(p, Malformed)] == [
             "its key: schema 7 of the registry is not a record",
             "its key: the schema registry has no schema 99",

@@ -12,7 +12,8 @@ from __future__ import annotations
 import datetime as dt
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
@@ -31,7 +32,7 @@ from krishiv_py.connectors.kafka.client import (
     partitions,
     wait_for_commits,
 )
-from krishiv_py.connectors.source import JsonValue, Malformed, Planned, Source
+from krishiv_py.connectors.source import JsonValue, Malformed, Planned, ReadRange, Source
 from krishiv_py.errors import PlanError, SourceError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import time_point_us
@@ -39,9 +40,10 @@ from krishiv_py.plan.options.late import OnMalformed
 from krishiv_py.storage.datasets import Dataset
 
 if TYPE_CHECKING:
-    from krishiv_py.connectors.kafka import reading
+    from krishiv_py.connectors.kafka import fetching, reading
     from krishiv_py.connectors.kafka.formats.protobuf import MessageType
 else:
+    fetching = lazy("krishiv_py.connectors.kafka.fetching")
     reading = lazy("krishiv_py.connectors.kafka.reading")
 
 
@@ -318,6 +320,7 @@ def _ms(value: Any) -> int | None:
 
 ValueFormat: TypeAlias = Literal["json", "avro", "protobuf", "arrow", "bytes"]
 OnLost: TypeAlias = Literal["fail", "warn"]
+_POLL_S: Final = (0.005, 0.1)
 _LOOK_S = 5.0
 """How often new partitions are looked for."""
 _AHEAD_MS = 3_600_000
@@ -332,6 +335,7 @@ class _Looked:
     at_s: float = float("-inf")
     cut: TimeCut | None = None
     gone: set[str] = attrs.field(factory=set)
+    in_vain: int = 0
     latest: Offsets | None = None
 
     def __reduce__(self) -> tuple[type[_Looked], tuple[()]]:
@@ -384,7 +388,6 @@ class KafkaSource(Source):
     pattern: str | None = None
     key_known: tuple[str, ...] = ()
     avro_key_schema: str | None = None
-    poll_seconds: float = 0.1
     until: tuple[tuple[Place, int], ...] | None = None
     _looked: _Looked = attrs.field(factory=_Looked, repr=False)
 
@@ -402,6 +405,16 @@ class KafkaSource(Source):
         """Return the next offsets of every partition. The first batch notes where the source begins, even if nothing is
         there.
         """
+        planned = self._planned(last)
+        self._looked.in_vain = 0 if planned is not None else self._looked.in_vain + 1
+        return planned
+
+    @property
+    def poll_seconds(self) -> float:  # type: ignore[override]  # follows from when there was something
+        """Return how long to wait for records: a moment where there were some just now, then twice as long each time."""
+        return min(_POLL_S[0] * 2.0 ** min(self._looked.in_vain - 1, 10), _POLL_S[1])
+
+    def _planned(self, last: JsonValue) -> Planned | None:
         if last is None:
             return self._first()
         assert isinstance(last, dict)
@@ -533,8 +546,8 @@ class KafkaSource(Source):
                 hint="begin with a new checkpoint",
             )
         if self.on_lost == "fail":
-            raise reading.expired(where, f"offset {begin[place]} is next, and the first one kept is {to}")
-        reading.warn_passed(where, sum(first - begin[p] for p, first in gone.items()), to)
+            raise fetching.expired(where, f"offset {begin[place]} is next, and the first one kept is {to}")
+        fetching.warn_passed(where, sum(first - begin[p] for p, first in gone.items()), to)
         return {**begin, **gone}
 
     def _shared(self, waiting: dict[Place, tuple[int, int]]) -> dict[Place, tuple[int, int]]:
@@ -556,19 +569,36 @@ class KafkaSource(Source):
 
     def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | Malformed]:
         """Fetch and decode the records of a range."""
-        target: Any = planned
-        topic, number, begin, end, *ids = target
-        yield from reading.rows(self, topic, number, begin, end, tuple(columns))
-        known = ids[0] if ids and end > begin else None
-        if known is None:
+        with self._reading([planned]) as read:
+            yield from read(planned, columns)
+
+    @contextmanager
+    def _reading(self, planned: Sequence[JsonValue]) -> Iterator[ReadRange]:
+        """See Source: all ranges are fetched by one consumer, and when they are read their topics are still those planned."""
+        ranges = [_range(one) for one in planned]
+        wanted = [one for one in ranges if one.end > one.begin]
+        if not wanted:
+            yield lambda planned, columns: iter(())
             return
+        with fetching.turn(self.connection, wanted) as fetcher:
+            yield lambda planned, columns: self._rows(fetcher, _range(planned), columns)
+            for topic in sorted({one.place[0] for one in wanted if one.topic_id is not None}):
+                self._check_same(topic, {one.topic_id for one in wanted if one.place[0] == topic})
+
+    def _rows(
+        self, fetcher: fetching.Fetcher, planned: fetching.Range, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch | Malformed]:
+        fetched = fetcher.read(planned, self.within_s, pass_over=self.on_lost == "warn", may_go=self.may_go)
+        return reading.rows(self, planned.place, fetched, tuple(columns))
+
+    def _check_same(self, topic: str, known: Set[str | None]) -> None:
         try:
-            now = identities(self.connection, [topic], self.within_s).get(topic, known)
+            now = identities(self.connection, [topic], self.within_s).get(topic)
         except NoTopicError:
             if not self.may_go:
                 raise
             return
-        if now != known:
+        if now is not None and known - {now, None}:
             raise _made_again(topic, "the batch was planned over records that are gone")
 
     def describe(self) -> str:
@@ -608,6 +638,11 @@ class KafkaSource(Source):
         wait_for_commits(self.connection, self._places(), self.within_s)
         now = offsets(self.connection, dict.fromkeys(self._places(), "latest"), self.within_s)
         return attrs.evolve(self, until=tuple(now.items()))
+
+
+def _range(planned: Any) -> fetching.Range:
+    topic, number, begin, end, *ids = planned
+    return fetching.Range((topic, number), begin, end, ids[0] if ids else None)
 
 
 def _made_again(topic: str, consequence: str) -> SourceError:

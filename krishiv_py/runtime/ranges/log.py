@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from krishiv_py.connectors.ranges import NotedRanges, partition_of, read_range
-from krishiv_py.connectors.source import Malformed, Source
+from krishiv_py.connectors.source import Malformed, ReadRange, Source
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_files import RANGE, open_sent
 from krishiv_py.replay_log import CONTROL, control_of, control_table
@@ -53,7 +53,7 @@ class RangeReader:
         given = batch.column(0).to_pylist()
         if not self.tasks:
             for token in given:
-                yield from self.rows_of(json.loads(token)[2])
+                yield from self.rows_of([json.loads(token)[2]])
             return
         tasks = batch.column(1).to_pylist() if batch.num_columns > 1 else [0] * len(given)
         for uri, position in zip(given, tasks, strict=True):
@@ -62,21 +62,23 @@ class RangeReader:
     def noted(self, uri: str, position: int = 0) -> Iterator[Scanned]:
         """Yield the rows of every so-many-th range of a file of the log."""
         ranges, control = entry_of(uri)
-        for planned in ranges[position :: self.tasks]:
-            yield from self.rows_of(planned)
+        yield from self.rows_of(ranges[position :: self.tasks])
         if control is not None and position == 0:
             yield Scanned(None, control, control.now_us)
 
-    def rows_of(self, planned: str) -> Iterator[Scanned]:
-        """Read one planned range."""
-        if isinstance(self.source, SentSource):
-            yield from self.source.scanned(json.loads(planned), self.schema)
-            return
-        if isinstance(self.source, FolderSource):
-            yield from self.source.scanned(json.loads(planned), self.schema)
-            return
+    def rows_of(self, ranges: Sequence[str]) -> Iterator[Scanned]:
+        """Read planned ranges, one after the other."""
+        if isinstance(self.source, (SentSource, FolderSource)):
+            for planned in ranges:
+                yield from self.source.scanned(json.loads(planned), self.schema)
+        elif ranges:
+            with self.source._reading([json.loads(planned) for planned in ranges]) as read:
+                for planned in ranges:
+                    yield from self._rows_of(planned, read)
+
+    def _rows_of(self, planned: str, read: ReadRange) -> Iterator[Scanned]:
         partition = partition_of(self.source, self.name, planned)
-        batches = read_range(self.source, self.name, planned, self.schema)
+        batches = read_range(self.source, self.name, planned, self.schema, read)
         for is_bad, group in itertools.groupby(batches, lambda one: isinstance(one, Malformed)):
             if not is_bad:
                 yield from (Scanned(one, partition=partition) for one in group)
