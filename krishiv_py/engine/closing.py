@@ -22,33 +22,27 @@ CLOSED: Final = "close_key_dropped"
 """The counter of windows (of look-back windows: rows) that have no result because their key was closed."""
 
 
-def closing_stages(plan: PhysicalPlan, name: str | None) -> list[int]:
-    """Return the numbers of the stages in which a key is closed: that of this `name`, or all with state that read the source.
+def keys_to_close(plan: PhysicalPlan, key: Any, name: str | None) -> dict[int, pa.Table]:
+    """Return a `key` as state holds it, for :func:`forget`, by the numbers of the stages in which it is closed.
+
+    These are the stage of this `name`, or all with state that read the source.
 
     Raises
     ------
     PlanError
-        For a name that no stage with windows has; without a name for stages with different keys.
+        For a name that no stage with windows has; without a name for stages with different keys; for a key with another
+        number of columns, a value of another type, and windows that are not kept by key.
     """
-    if name is not None:
-        return [plan.stage_called(name)]
-    numbers = [n for n in plan.roots if not plan.stages[n].stateless] or [0]
+    numbers = [n for n in plan.roots if not plan.stages[n].stateless] or [0] if name is None else [plan.stage_called(name)]
     if len({plan.stages[n].spec.keys for n in numbers}) > 1:
         keyed = "; ".join(f"{plan.stages[n].spec.name!r}: {list(plan.stages[n].spec.keys)}" for n in numbers)
         raise PlanError("the outputs have different keys", got=keyed, hint="pass stage=..., one of them")
-    return numbers
-
-
-def closed_key(stage: StageOperator, key: Any) -> pa.Table:
-    """Return a `key` of a stage as its state holds it, for :func:`forget`.
-
-    Raises
-    ------
-    PlanError
-        For a key with another number of columns, a value of another type, and windows that are not kept by key.
-    """
-    key_dropping(stage)
-    return _one_key(stage, key)
+    keys = {}
+    for n in numbers:
+        stage = StageOperator(plan.stages[n].spec)
+        key_dropping(stage)
+        keys[n] = _one_key(stage, key)
+    return keys
 
 
 def keys_of(stage: StageOperator, key: Any) -> pa.Table:

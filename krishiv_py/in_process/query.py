@@ -23,8 +23,7 @@ from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, pick
 from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
-from krishiv_py.engine.closing import closed_key, closing_stages, keys_of
-from krishiv_py.engine.stage import StageOperator
+from krishiv_py.engine.closing import keys_of, keys_to_close
 from krishiv_py.errors import KrishivError, OperatorError, PlanError, failure_text, own_type
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.moving import save
@@ -381,8 +380,7 @@ class ProcessQuery(RunningQuery):
 
     def close_key(self, key: Any, stage: str | None = None) -> None:
         """Forget a `key` in the next micro-batch, before it takes rows in."""
-        numbers = closing_stages(self._plan, stage)
-        keys = {n: closed_key(StageOperator(self._plan.stages[n].spec), key) for n in numbers}
+        keys = keys_to_close(self._plan, key, stage)
         if self.status != "running":
             got, hint = f"{self._name}: {self.status}", "start it again from its checkpoint, and close the key then"
             raise OperatorError("the query does not run", got=got, hint=hint)

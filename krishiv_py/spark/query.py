@@ -18,8 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
-from krishiv_py.engine.closing import closed_key, closing_stages
-from krishiv_py.engine.stage import StageOperator
+from krishiv_py.engine.closing import keys_to_close
 from krishiv_py.errors import EnvironmentSetupError, KrishivError, OperatorError
 from krishiv_py.plan.checks import PathLike, a_path, wait_us
 from krishiv_py.planner.physical import PhysicalPlan
@@ -377,8 +376,7 @@ class StreamQuery(RunningQuery):
 
     def close_key(self, key: Any, stage: str | None = None) -> None:
         """Forget a `key` in the next micro-batch that reads rows, before it takes them in."""
-        numbers = closing_stages(self._plan, stage)
-        keys = {n: closed_key(StageOperator(self._plan.stages[n].spec), key) for n in numbers}
+        keys = keys_to_close(self._plan, key, stage)
         if self.status != "running":
             got, hint = f"{self._name}: {self.status}", "start it again from its checkpoint, and close the key then"
             raise OperatorError("the query does not run", got=got, hint=hint)

@@ -21,7 +21,7 @@ from krishiv_py.deprecation import deprecated
 from krishiv_py.display.html import query_html
 from krishiv_py.display.lag import Lateness, LatenessProfile
 from krishiv_py.display.text import LaidOut
-from krishiv_py.engine.closing import closed_key, closing_stages, why_text
+from krishiv_py.engine.closing import keys_to_close, why_text
 from krishiv_py.engine.stage import FIRINGS, BatchDone, StageOperator
 from krishiv_py.errors import PlanError, SourceError, failure_text, shown
 from krishiv_py.in_process.core import Core, Sent
@@ -555,10 +555,9 @@ class Driver(Answering):
         >>> driver.close().results.column("user").to_pylist()
         ['bob']
         """
-        closing = [self._stages[n] for n in closing_stages(self._plan, stage)]
-        keys = [closed_key(s.stage, key) for s in closing]
+        keys = keys_to_close(self._plan, key, stage)
         stepped = self._core.stepped(self.clock.now_us)
-        return sum(s.forget(dead, stepped) for s, dead in zip(closing, keys, strict=True))
+        return sum(self._stages[n].forget(dead, stepped) for n, dead in keys.items())
 
     def try_add(self, row: dict[str, Any]) -> dict[str, Any] | None:
         """See :func:`krishiv_py.compat.try_add`, with its `row`."""

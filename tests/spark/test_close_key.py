@@ -11,8 +11,7 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.engine.closing import closed_key
-from krishiv_py.engine.stage import StageOperator
+from krishiv_py.engine.closing import keys_to_close
 from krishiv_py.runtime.closings import Closings, request
 from krishiv_py.testing import Driver, stream_of
 
@@ -158,7 +157,7 @@ def test_a_repeated_batch_closes_the_keys_it_closed_before(
     with pytest.raises(kv.KrishivError):
         query.process_all_available()
     failing.clear()
-    request(checkpoint, {0: closed_key(StageOperator(Driver(plan)._plan.stages[0].spec), "b")}, durable=False)
+    request(checkpoint, keys_to_close(Driver(plan)._plan, "b", None), durable=False)
     query = plan.start(sink, checkpoint=checkpoint)
     try:
         query.process_all_available()

@@ -39,6 +39,11 @@ class Rows:
     ids: Ints
     n: int
 
+    def valid(self) -> tuple[pa.Array, Ints, Mask | None]:
+        """Return the values without nulls, as :func:`valid_rows` does."""
+        assert self.values is not None
+        return valid_rows(self.values, self.ids)
+
 
 def valid_rows(values: pa.Array, ids: Ints) -> tuple[pa.Array, Ints, Mask | None]:
     """Values without nulls, with their groups, and the mask that chose them (None: all)."""

@@ -428,8 +428,7 @@ class VarianceKernel(AggKernel):
     least: int = 2
 
     def create(self, rows: Rows) -> list[pa.Array]:
-        assert rows.values is not None
-        kept, ids, _ = valid_rows(rows.values, rows.ids)
+        kept, ids, _ = rows.valid()
         counts = np.bincount(ids, minlength=rows.n)
         return [pa.array(counts), *moments(kept, ByGroup(ids, counts), counts > 0)]
 

@@ -225,8 +225,7 @@ class ModeKernel(AggKernel):
         return [lists(ordered.take(pa.array(pairs % width)), owners, n), lists(pa.array(total), owners, n)]
 
     def create(self, rows: Rows) -> list[pa.Array]:
-        assert rows.values is not None
-        kept, ids, _ = valid_rows(rows.values, rows.ids)
+        kept, ids, _ = rows.valid()
         return self._counted(kept, np.ones(len(kept), np.int64), ids, rows.n)
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
@@ -277,8 +276,7 @@ class TimedLists(AggKernel):
         return [lists(times.take(rows), ids[kept], n), lists(values.take(rows), ids[kept], n)]
 
     def create(self, rows: Rows) -> list[pa.Array]:
-        assert rows.values is not None
-        kept, ids, mask = valid_rows(rows.values, rows.ids)
+        kept, ids, mask = rows.valid()
         return self._listed(pa.array(rows.times if mask is None else rows.times[mask]), kept, ids, rows.n)
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
@@ -338,8 +336,7 @@ class Distinct(AggKernel):
         return [lists(ordered.take(pa.array(pairs % width)), pairs // width, n)]
 
     def create(self, rows: Rows) -> list[pa.Array]:
-        assert rows.values is not None
-        kept, ids, _ = valid_rows(rows.values, rows.ids)
+        kept, ids, _ = rows.valid()
         return self._distinct(kept, ids, rows.n)
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:

@@ -34,7 +34,6 @@ from krishiv_py.kernels.aggregates.base import (
     group_starts,
     lists,
     numbers,
-    valid_rows,
 )
 from krishiv_py.plan.aggregates.sketches import ApproxCountDistinct, ApproxPercentile
 from krishiv_py.plan.aggregates.sketches import Histogram as Bins
@@ -60,8 +59,7 @@ class HyperLogLog(AggKernel):
         return [lists(pa.array((pairs % width).astype(np.int32)), pairs // width, n)]
 
     def create(self, rows: Rows) -> list[pa.Array]:
-        assert rows.values is not None
-        kept, ids, _ = valid_rows(rows.values, rows.ids)
+        kept, ids, _ = rows.valid()
         hashes = hash_values(kept)
         register = (hashes >> np.uint64(64 - self.precision)).astype(np.int64)
         rest = (hashes << np.uint64(self.precision)) | np.uint64(1 << (self.precision - 1))
@@ -180,8 +178,7 @@ class PercentileKernel(AggKernel):
         return [lists(values.take(pa.array(order)), ids[order], n)]
 
     def create(self, rows: Rows) -> list[pa.Array]:
-        assert rows.values is not None
-        kept, ids, _ = valid_rows(rows.values, rows.ids)
+        kept, ids, _ = rows.valid()
         return self._sorted(normal_key(doubles(kept)), ids, rows.n)
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
@@ -271,8 +268,7 @@ class Binned(AggKernel):
         """Return the bin of every value, none of which is null; 32 bits."""
 
     def create(self, rows: Rows) -> list[pa.Array]:
-        assert rows.values is not None
-        kept, ids, _ = valid_rows(rows.values, rows.ids)
+        kept, ids, _ = rows.valid()
         codes = np.sort(_coded(ids, self.bins(kept)))
         heads = np.flatnonzero(np.concatenate([np.ones(min(len(codes), 1), np.bool_), codes[1:] != codes[:-1]]))
         return _listed(codes[heads], np.diff(heads, append=len(codes)), rows.n)

@@ -29,7 +29,7 @@ import pyarrow as pa
 from krishiv_py.arrays.types import Ints
 from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import RAISED, failure_text, shown
-from krishiv_py.kernels.aggregates.base import AggKernel, GroupError, Rows, computes, valid_rows
+from krishiv_py.kernels.aggregates.base import AggKernel, GroupError, Rows, computes
 from krishiv_py.plan.aggregates.user import Aggregator, Udaf
 from krishiv_py.plan.expressions.expr import Col, Expr, Field
 from krishiv_py.plan.expressions.trees import walk
@@ -409,8 +409,7 @@ class User(AggKernel):
         return accumulators
 
     def create(self, rows: Rows) -> list[pa.Array]:
-        assert rows.values is not None
-        kept, ids, _ = valid_rows(rows.values, rows.ids)
+        kept, ids, _ = rows.valid()
         partial = getattr(self.aggregator, "partial", None)
         if partial is not None:
             return self._written(self._at_once(partial, kept, ids, rows.n), "partial")

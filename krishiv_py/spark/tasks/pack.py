@@ -262,20 +262,24 @@ class _Task:
             yield self._rows([(b, kind, self._give(t)) for b, t in parts])
 
     def _rows(self, rows: list[tuple[int, str, bytes]]) -> pa.RecordBatch:
-        n = len(rows)
-        clock = self._pack.clock.spark_ms(self._batch, self._tracker.settle(0)) * 1_000
-        self._seq += n
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.array([r[0] for r in rows], pa.int32()),
-                pa.array([clock] * n, CLOCK_TYPE),
-                pa.array([r[1] for r in rows]),
-                pa.array(range(self._seq - n, self._seq), pa.int64()),
-                pa.array([self._in_force.watermark_us] * n, pa.int64()),
-                pa.array([r[2] for r in rows], pa.binary()),
-            ],
-            schema=PACKED,
-        )
+        first, self._seq = self._seq, self._seq + len(rows)
+        clock = self._pack.clock.spark_ms(self._batch, self._tracker.settle(0))
+        return _packed(rows, clock, first, self._in_force.watermark_us)
+
+
+def _packed(rows: list[tuple[int, str, bytes]], clock: int, first: int, in_force: int) -> pa.RecordBatch:
+    n = len(rows)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([r[0] for r in rows], pa.int32()),
+            pa.array([clock * 1_000] * n, CLOCK_TYPE),
+            pa.array([r[1] for r in rows]),
+            pa.array(range(first, first + n), pa.int64()),
+            pa.array([in_force] * n, pa.int64()),
+            pa.array([r[2] for r in rows], pa.binary()),
+        ],
+        schema=PACKED,
+    )
 
 
 def _check_none_aside(aside: Sequence[Aside]) -> None:
@@ -326,18 +330,8 @@ class RawPack:
                     _check_none_aside(aside)
                     tracker.saw(prepare.maxima(scanned.batch, UNSET, 0), 0)
                     chunks = [(b, t) for b, t in split(rows, list(self.spec.keys), self.bucket_ids)]
-                clock = clock_ms(tracker.settle(0), self.spec.tick_us) * 1_000
+                clock = clock_ms(tracker.settle(0), self.spec.tick_us)
                 for bucket, table in chunks:
-                    kind = TICK if table is None else RAW
-                    yield pa.RecordBatch.from_arrays(
-                        [
-                            pa.array([bucket], pa.int32()),
-                            pa.array([clock], CLOCK_TYPE),
-                            pa.array([kind]),
-                            pa.array([seq], pa.int64()),
-                            pa.array([UNSET], pa.int64()),
-                            pa.array([b"0" if table is None else encode(table)], pa.binary()),
-                        ],
-                        schema=PACKED,
-                    )
+                    row = (bucket, TICK, b"0") if table is None else (bucket, RAW, encode(table))
+                    yield _packed([row], clock, seq, UNSET)
                     seq += 1
