@@ -18,7 +18,7 @@ from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.results import WindowOperator
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, ChunkStore
-from krishiv_py.kernels.wrappers import AroundOperator, ProjectedOperator
+from krishiv_py.kernels.wrappers import AroundOperator
 from krishiv_py.plan.durations import END_OF_TIME
 
 NO_ROWS: Final = Packed()
@@ -167,7 +167,7 @@ def early(stage: StageOperator, bucket: Bucket, moment: Moment) -> pa.Table:
     if stage.spec.operation.nature.joins:  # its state is rows, and what they give is known only when they meet
         return as_if_ended(stage, bucket, moment)
     inner, around = _peeled(stage.operator)
-    return _wrapped(around, early_results(Layout(_plain(stage.spec)), inner.state(bucket), moment.watermark_us))
+    return _wrapped(around, early_results(Layout(stage.spec.plain), inner.state(bucket), moment.watermark_us))
 
 
 def as_if_ended(stage: StageOperator, bucket: Bucket, late_moment: Moment, packed: Packed = NO_ROWS) -> pa.Table:
@@ -199,26 +199,18 @@ def as_if_ended(stage: StageOperator, bucket: Bucket, late_moment: Moment, packe
     return _wrapped(around, _marked(stage, given))
 
 
-def _plain(spec: OperatorSpec) -> OperatorSpec:
-    """Without what is done to results."""
-    return attrs.evolve(spec, output=None, after=(), followed=False)
-
-
-def _peeled(operator: WindowOperator) -> tuple[WindowOperator, list[ProjectedOperator | AroundOperator]]:
+def _peeled(operator: WindowOperator) -> tuple[WindowOperator, list[AroundOperator]]:
     """Return an operator without what is done to its results, and that, the outermost first."""
-    around: list[ProjectedOperator | AroundOperator] = []
-    while isinstance(operator, (ProjectedOperator, AroundOperator)):
+    around: list[AroundOperator] = []
+    while isinstance(operator, AroundOperator):
         around.append(operator)
         operator = operator.inner
     return operator, around
 
 
-def _wrapped(around: list[ProjectedOperator | AroundOperator], results: pa.Table) -> pa.Table:
+def _wrapped(around: list[AroundOperator], results: pa.Table) -> pa.Table:
     for one in reversed(around):
-        if isinstance(one, ProjectedOperator):
-            results = one.project(results)
-        else:
-            results = one.changed(results) if results.num_rows else one.schema.empty_table()
+        results = one.given(results)
     return results
 
 

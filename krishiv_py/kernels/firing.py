@@ -10,7 +10,7 @@ from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.errors import RAISED, OperatorError, failure_text, shown
 from krishiv_py.kernels.columns.layout import START, Layout, place_of
 from krishiv_py.kernels.results import Emitter, Texts, compose
-from krishiv_py.kernels.spec import Moment
+from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Section
 from krishiv_py.kernels.state.window_log import PairLog
 from krishiv_py.kernels.watermark import floor_watermark
@@ -79,6 +79,20 @@ class FiringDelay:
     def over(self, watermark_us: int) -> int:
         """Windows that end up to here are over under this watermark."""
         return max(floor_watermark(watermark_us, self.keep_us), self.left_us)
+
+
+class FiringOperator:
+    """Base of operators whose windows fire: of the rows of a key, by their end."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        self.layout = Layout(spec)
+        self.emitter = Emitter(self.layout)
+        self.firing_delay = FiringDelay.of(spec.options)
+        self.mode = spec.options.emit_mode
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """Return the rows as they are, where each of them counts by itself."""
+        return rows
 
 
 @attrs.define

@@ -102,10 +102,9 @@ def _handing_on(whole: OperatorSpec, inner: WindowOperator) -> WindowOperator:
 def operator_for(spec: OperatorSpec) -> WindowOperator:
     """Return the operator of a specification."""
     links, around = chain(spec), len(_around(spec))
-    plain = attrs.evolve(spec, output=None, after=(), followed=False)
     operator: WindowOperator | None = None
     for link in reversed(links[around:]):
-        operator = link.make(plain, operator)
+        operator = link.make(spec.plain, operator)
     for link in reversed(links[:around]):
         operator = link.make(spec, operator)
     assert operator is not None

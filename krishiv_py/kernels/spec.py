@@ -80,6 +80,11 @@ class OperatorSpec:
     early_us: int = UNSET
 
     @property
+    def plain(self) -> OperatorSpec:
+        """The operator without what is done to its results."""
+        return attrs.evolve(self, output=None, after=(), followed=False)
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The columns that part the rows."""
         return self.operation.keys

@@ -24,14 +24,50 @@ from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.nodes import Node, Project
 
 
-class ProjectedOperator:
+class WrappingOperator:
+    """An operator around another one: does what that does."""
+
+    def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
+        self.spec = spec
+        self.inner = inner
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        return self.inner.combine(rows)
+
+    def state(self, bucket: Bucket) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        return self.inner.state(bucket)
+
+
+class AroundOperator(WrappingOperator):
+    """An operator that leaves state alone and changes results only."""
+
+    def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
+        super().__init__(spec, inner)
+        self.schema = Layout(spec).result_schema
+
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        done = self.inner.step(bucket, chunks, moment)
+        return attrs.evolve(done, results=self.given(done.results))
+
+    def given(self, results: pa.Table) -> pa.Table:
+        """Return results of the inner operator as they leave."""
+        return self.changed(results) if results.num_rows else self.schema.empty_table()
+
+    def changed(self, results: pa.Table) -> pa.Table:
+        """Return the results, of which there are some, as they leave."""
+        raise NotImplementedError
+
+
+class ProjectedOperator(AroundOperator):
     """An operator whose results become the columns of the plan last of all, so that no kernel has to know."""
 
     def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
+        super().__init__(spec, inner)
         assert spec.output is not None
-        self.inner = inner
         self.renamed = {expr.name: name for name, expr in reversed(spec.output) if isinstance(expr, Col)}
-        self.schema = Layout(spec).result_schema
         self.layout = Layout(attrs.evolve(spec, output=None))
         """Of the results before they become these columns."""
         names = self.layout.result_schema.names
@@ -43,53 +79,17 @@ class ProjectedOperator:
         self.computes = None if plain else Project(Node(), (*spec.output, *more))
         """The step that computes columns, where they are not all there."""
 
-    def combine(self, rows: pa.Table) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        return self.inner.combine(rows)
-
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`; columns that are results have their names."""
         rows = self.inner.state(bucket)
         names = [self.renamed.get(n, n) for n in rows.schema.names]
         return rows.rename_columns(names) if len(set(names)) == len(names) else rows
 
-    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        done = self.inner.step(bucket, chunks, moment)
-        return attrs.evolve(done, results=self.project(done.results))
-
-    def project(self, results: pa.Table) -> pa.Table:
-        """Return results of the inner operator as the columns of the plan."""
+    def changed(self, results: pa.Table) -> pa.Table:
+        """Return the results as the columns of the plan."""
         if self.computes is None:
             return pa.Table.from_arrays([results.column(i) for i in self.picked], schema=self.schema)
-        return prefixed((self.computes,), results).cast(self.schema) if results.num_rows else self.schema.empty_table()
-
-
-class AroundOperator:
-    """An operator that leaves state alone and changes results only."""
-
-    def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
-        self.spec = spec
-        self.inner = inner
-        self.schema = Layout(spec).result_schema
-
-    def combine(self, rows: pa.Table) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        return self.inner.combine(rows)
-
-    def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        return self.inner.state(bucket)
-
-    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        done = self.inner.step(bucket, chunks, moment)
-        changed = self.changed(done.results) if done.results.num_rows else self.schema.empty_table()
-        return attrs.evolve(done, results=changed)
-
-    def changed(self, results: pa.Table) -> pa.Table:
-        """Return the results as they leave."""
-        raise NotImplementedError
+        return prefixed((self.computes,), results).cast(self.schema)
 
 
 class HandingOnOperator(AroundOperator):
@@ -108,17 +108,12 @@ class StepsAfterOperator(AroundOperator):
         return prefixed(self.spec.after, results).cast(self.schema)
 
 
-class WholeOperator:
+class WholeOperator(WrappingOperator):
     """An operator whose results are null where they are not whole."""
 
     def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
-        self.inner = inner
-        self.spec = spec
+        super().__init__(spec, inner)
         self.hidden = [name for name, _ in spec.wholes]
-
-    def combine(self, rows: pa.Table) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        return self.inner.combine(rows)
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
@@ -165,22 +160,14 @@ class _Stepped(Section):
     stepped_late: int = -1
 
 
-class PunctualOperator:
+class PunctualOperator(WrappingOperator):
     """See the module's docstring."""
-
-    def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
-        self.lateness_us = spec.options.allowed_lateness_us
-        self.inner = inner
-
-    def combine(self, rows: pa.Table) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        return self.inner.combine(rows)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """One step, or two if there are rows and the watermark has moved, or a smaller lateness makes windows be over."""
-        last = _Stepped.of(bucket)
-        moved = moment.watermark_us > last.stepped_at or self.lateness_us < last.stepped_late
-        _Stepped(moment.watermark_us, self.lateness_us).store(bucket)
+        last, lateness_us = _Stepped.of(bucket), self.spec.options.allowed_lateness_us
+        moved = moment.watermark_us > last.stepped_at or lateness_us < last.stepped_late
+        _Stepped(moment.watermark_us, lateness_us).store(bucket)
         first = moved and any(c.num_rows for c in chunks)
         over = self.inner.step(bucket, [], attrs.evolve(moment, calls_triggers=False)) if first else None
         done = self.inner.step(bucket, chunks, moment)
@@ -191,7 +178,3 @@ class PunctualOperator:
             counters[name] = counters.get(name, 0) + n
         results = pa.concat_tables([over.results, done.results])
         return attrs.evolve(done, results=results, firings=over.firings + done.firings, counters=counters)
-
-    def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        return self.inner.state(bucket)

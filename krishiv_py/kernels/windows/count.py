@@ -33,10 +33,10 @@ from krishiv_py.arrays.grouping import Groups, group, key_hashes, rank
 from krishiv_py.arrays.ranges import expand, portions
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
-from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.times import FixedAssigner
+from krishiv_py.kernels.firing import FiringOperator
 from krishiv_py.kernels.prefixes import cumulated, exactly
-from krishiv_py.kernels.results import Emitter, StateTables, StepResult, compose
+from krishiv_py.kernels.results import StateTables, StepResult, compose
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
@@ -48,21 +48,16 @@ SLICE: Final = "n"
 ROWS: Final = "c"
 
 
-class _NumberingOperator(ABC):
+class _NumberingOperator(FiringOperator, ABC):
     """Numbers rows for count windows with triggers and without, and fires what is open when the input ends."""
 
     schema: pa.Schema
 
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.operation, CountWindow)
+        super().__init__(spec)
         self.window = spec.operation
-        self.layout = Layout(spec)
-        self.emitter = Emitter(self.layout)
         self.assigner = FixedAssigner(Grid(spec.operation.size, spec.operation.slide))
-
-    def combine(self, rows: pa.Table) -> pa.Table:
-        """Return the rows themselves: what number a row has is known only where the rows of its key meet."""
-        return rows
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
@@ -356,8 +351,7 @@ def _rows_seen(entries: pa.Table, keys: Groups) -> Ints:
 
 def without_rows(spec: OperatorSpec, bucket: Bucket) -> None:
     """Let count windows go on without their trigger: slices in place of rows (SEMANTICS §12.3)."""
-    spec = attrs.evolve(spec, output=None, after=(), followed=False)
-    operator, fires = CountOperator(spec), TriggeredCountOperator(spec)
+    operator, fires = CountOperator(spec.plain), TriggeredCountOperator(spec.plain)
     log = KeyedLog(bucket, "c", fires.schema, fires._compact)
     rows = log.everything()
     rows = pick(rows, stable_order(rows[NUMBER].to_numpy()))

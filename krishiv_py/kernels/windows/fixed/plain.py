@@ -30,10 +30,10 @@ from krishiv_py.arrays.grouping import Groups, among, distinct, group
 from krishiv_py.arrays.ranges import expand, portions, split
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, as_arrow, pick
-from krishiv_py.kernels.columns.layout import TIME, Layout
+from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.columns.times import FixedAssigner
-from krishiv_py.kernels.firing import Due, FiringDelay
-from krishiv_py.kernels.results import Emitter, StateTables, StepResult, renewed
+from krishiv_py.kernels.firing import Due, FiringOperator
+from krishiv_py.kernels.results import StateTables, StepResult, renewed
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Fired, Runs, remove_keys
 from krishiv_py.kernels.state.window_log import NEWEST, ROWS, WINDOW, KeyWindows, PairLog
@@ -63,18 +63,15 @@ class SliceRows(Protocol):
         """Return the chunks of a slice with a column that says when each was written."""
 
 
-class FixedOperator:
+class FixedOperator(FiringOperator):
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec, *, counted: bool = False) -> None:
         assert isinstance(spec.operation, HoppingWindow)
         self.counted = counted
         self.window = spec.operation
-        self.layout = Layout(spec)
+        super().__init__(spec)
         self.assigner = FixedAssigner(spec.operation.grid)
-        self.emitter = Emitter(self.layout)
-        self.firing_delay = FiringDelay.of(spec.options)
-        self.mode = spec.options.emit_mode
         counts = [pa.field(name, pa.int64()) for name in (ROWS, NEWEST)] if counted else []
         self.chunk_schema = pa.schema(
             [pa.field(SLICE, pa.int64()), *self.layout.key_fields, *self.layout.partial_fields, *counts]

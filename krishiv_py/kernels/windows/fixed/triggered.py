@@ -33,9 +33,19 @@ from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.aggregates.base import FailingPlace
 from krishiv_py.kernels.columns.layout import START, TIME, WINDOW_END, WINDOW_START, Layout, place_of
 from krishiv_py.kernels.columns.times import FixedAssigner, unstamp
-from krishiv_py.kernels.firing import Due, FiringDelay, Firings, IntervalGate, Question, WindowFacts, custom_trigger_of, written
+from krishiv_py.kernels.firing import (
+    Due,
+    FiringDelay,
+    FiringOperator,
+    Firings,
+    IntervalGate,
+    Question,
+    WindowFacts,
+    custom_trigger_of,
+    written,
+)
 from krishiv_py.kernels.prefixes import PrefixFold, Units, units_of
-from krishiv_py.kernels.results import Emitter, StateTables, StepResult
+from krishiv_py.kernels.results import StateTables, StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Fired, Runs, Section, SortedMap, remove_keys
 from krishiv_py.kernels.state.window_log import LENT, WINDOW, KeyWindows, PairLog
@@ -133,7 +143,7 @@ class HeldWindows:
             self.own.append(window, part)
 
 
-class TriggeredOperator:
+class TriggeredOperator(FiringOperator):
     """See the module's docstring."""
 
     on_time_name = "on_time"
@@ -142,10 +152,9 @@ class TriggeredOperator:
 
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.operation, HoppingWindow)
+        super().__init__(spec)
         self.window = spec.operation
-        self.layout = Layout(spec)
         self.assigner = FixedAssigner(spec.operation.grid)
-        self.emitter = Emitter(self.layout)
         self.trigger = spec.options.trigger
         self.custom_trigger = custom_trigger_of(self.trigger)
         self.log = PairLog(self.layout, counted=self.custom_trigger is not None)

@@ -22,7 +22,7 @@ from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.aggregates.base import FailingPlace, regrouped
 from krishiv_py.kernels.columns.layout import TIME, Layout, place_of
-from krishiv_py.kernels.firing import Due, FiringDelay
+from krishiv_py.kernels.firing import Due, FiringOperator
 from krishiv_py.kernels.results import Emitter, Lines, SplitRows, StateTables, StepResult, compose, counted, split_late
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import WRITTEN, Bucket, Fired
@@ -171,28 +171,22 @@ class _Windows:
         return _Windows(self.ids[kept], self.starts[kept], self.low[kept], self.high[kept])
 
 
-class DistinctOperator:
+class DistinctOperator(FiringOperator):
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.operation, DistinctWindows)
-        self.layout = Layout(spec)
-        self.emitter = Emitter(self.layout)
+        super().__init__(spec)
         self.spans = WindowSpans(spec.operation, spec.tick_us)
-        self.firing_delay = FiringDelay.of(spec.options)
-        self.final = spec.options.emit_mode == "final"
+        self.final = self.mode == "final"
         self.changes = None if self.final else Changes(self.layout, self.spans)
-        withdraws = spec.options.emit_mode == "retractions" and spec.options.trigger.early is not None
+        withdraws = self.mode == "retractions" and spec.options.trigger.early is not None
         self.on_time = self.final or (
             spec.options.trigger.on_time and not withdraws
         )  # row by row, every change was given already
         self.by_window = spec.options.state_refuses
         self.block_us = max(self.spans.size // BLOCKS, 1)
         self.partial_names = [f.name for f in self.layout.partial_fields]
-
-    def combine(self, rows: pa.Table) -> pa.Table:
-        """Return the rows as they are: which windows a row is in depends on others."""
-        return rows
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""

@@ -39,7 +39,7 @@ from krishiv_py.kernels.aggregates.base import lists
 from krishiv_py.kernels.columns.evaluate import evaluate
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.firing import Due, FiringDelay
+from krishiv_py.kernels.firing import Due, FiringDelay, FiringOperator
 from krishiv_py.kernels.results import Emitter, StateTables, StepResult, renewed
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import WRITTEN, Bucket, Fired, Section
@@ -342,29 +342,23 @@ def shift(time_us: int, by_us: int) -> int:
     return max(UNSET, min(END_OF_TIME, time_us + by_us))
 
 
-class LookBackOperator:
+class LookBackOperator(FiringOperator):
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.operation, LookBackWindow)
+        super().__init__(spec)
         self.window = spec.operation
-        self.layout = Layout(spec)
-        self.emitter = Emitter(self.layout)
         self.product = product_for(self.layout, spec.operation)
         self.before, self.after = spec.operation.size_us, spec.operation.after_us
-        self.mode = spec.options.emit_mode
         self.pane = "final" if self.mode == "final" else "on_time"
-        delay = FiringDelay.of(spec.options)
+        delay = self.firing_delay
         wait_us, written_us = delay.wait_us + self.after, shift(delay.written_us, -self.after)
         self.firing_delay = FiringDelay(wait_us, delay.keep_us + self.before + self.after, written_us=written_us)
         self.reach_us = self.before + self.after
         self.block_us = max(self.before // BLOCKS, 1)
         self._cut = 0
         """Of the results of a step, those over the newest rows of their range only."""
-
-    def combine(self, rows: pa.Table) -> pa.Table:
-        """Return the rows as they are: every one is needed by itself."""
-        return rows
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""

@@ -49,9 +49,9 @@ from krishiv_py.arrays.grouping import group, group_rows, key_hashes, rank
 from krishiv_py.arrays.ranges import Codes, Components, running_reach
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
-from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.firing import FiringDelay
-from krishiv_py.kernels.results import Emitter, SplitRows, StateTables, StepResult, counted, over_in_turn, split_late
+from krishiv_py.kernels.columns.layout import TIME
+from krishiv_py.kernels.firing import FiringOperator
+from krishiv_py.kernels.results import SplitRows, StateTables, StepResult, counted, over_in_turn, split_late
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Section
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
@@ -87,16 +87,13 @@ class _Lookups(Section):
     seq: int = 0
 
 
-class CappedSessionOperator:
+class CappedSessionOperator(FiringOperator):
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
-        self.layout = Layout(spec)
+        super().__init__(spec)
         self.rows = SessionRows(self.layout)
         self.log = CappedLog(self.rows)
-        self.emitter = Emitter(self.layout)
-        self.firing_delay = FiringDelay.of(spec.options)
-        self.mode = spec.options.emit_mode
         self.keeps_fired = self.mode != "final" and self.firing_delay.keep_us > 0
         assert self.rows.window.max_duration_us is not None
         self.limits = Limits(self.rows.window.max_duration_us, self.rows.touching)
@@ -135,7 +132,7 @@ def look_again(spec: OperatorSpec, bucket: Bucket, waited_us: int) -> None:
     Until then results waited for the watermark to pass their end by `waited_us`. With ``final`` results that stand count for
     nothing, as each session has one when it leaves.
     """
-    operator = CappedSessionOperator(attrs.evolve(spec, output=None, after=(), followed=False))
+    operator = CappedSessionOperator(spec.plain)
     log, timers = KeyedLog(bucket, "k", operator.log.schema, operator.log.compact), DueQueue(bucket, "w", operator.finest_us)
     ahead = [t.select([HASH, START]) for t in DueQueue(bucket, "r", operator.finest_us).written()]
     entries = log.everything()

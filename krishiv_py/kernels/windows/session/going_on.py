@@ -92,7 +92,7 @@ def fire_otherwise(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
     CheckpointError
         Where results would have to be withdrawn that are not known.
     """
-    operator = TriggeredSessionOperator(_plainly(spec))
+    operator = TriggeredSessionOperator(spec.plain)
     entries = operator.entries
     old = Totals(operator.layout, values=before.withdrew, newest=operator.custom_trigger is not None)
     page = _taken(bucket, old)
@@ -124,7 +124,7 @@ def fire_capped_otherwise(spec: OperatorSpec, bucket: Bucket, before: Before) ->
 
     Their rows are in state, and so is which result each belongs to.
     """
-    operator = CappedTriggeredOperator(_plainly(spec))
+    operator = CappedTriggeredOperator(spec.plain)
     entries = operator.entries
     page = _taken(bucket, entries)
     rows, standing, numbers = page.held, page.standing, Numbers.of(bucket)
@@ -175,7 +175,7 @@ def with_trigger(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
     CheckpointError
         Where results would have to be withdrawn that are not known.
     """
-    operator, plain = TriggeredSessionOperator(_plainly(spec)), SessionOperator(_plainly(spec))
+    operator, plain = TriggeredSessionOperator(spec.plain), SessionOperator(spec.plain)
     layout, numbers = operator.layout, Numbers()
     waiting, over = _queues(plain, bucket)
     for name in attrs.fields_dict(SessionProgress):
@@ -230,7 +230,7 @@ def without_trigger(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
     CheckpointError
         Where results would have to be withdrawn that are not known.
     """
-    operator = SessionOperator(_plainly(spec))
+    operator = SessionOperator(spec.plain)
     layout = operator.layout
     old = Totals(layout, values=before.withdrew)
     page = _taken(bucket, old)
@@ -261,10 +261,6 @@ def without_trigger(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
     skeleton.append(rows[HASH].to_numpy(), rows[START].to_numpy(), ends)
     DueQueue(bucket, "w", operator.finest_us).insert(waiting, progress.fired_at)
     DueQueue(bucket, "f", operator.finest_us).insert(rows.filter(pa.array(over)), progress.closed_at)
-
-
-def _plainly(spec: OperatorSpec) -> OperatorSpec:
-    return attrs.evolve(spec, output=None, after=(), followed=False)
 
 
 def _keys(layout: Layout, rows: pa.Table) -> pa.Table:

@@ -36,7 +36,7 @@ from krishiv_py.arrays.ranges import Components, components
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.firing import FiringDelay, IntervalGate, Question, custom_trigger_of
+from krishiv_py.kernels.firing import FiringOperator, IntervalGate, Question, custom_trigger_of
 from krishiv_py.kernels.results import Emitter, StepResult, compose, counted, split_late
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Section
@@ -251,24 +251,18 @@ class Numbers(Section):
     results: int = 0
 
 
-class VisitingOperator:
+class VisitingOperator(FiringOperator):
     """Sessions with triggers: what their kinds share."""
 
     entries: EntryLog
 
     def __init__(self, spec: OperatorSpec) -> None:
-        self.layout = Layout(spec)
+        super().__init__(spec)
         self.rows = SessionRows(self.layout)
-        self.emitter = Emitter(self.layout)
-        self.firing_delay = FiringDelay.of(spec.options)
         self.trigger = spec.options.trigger
         self.custom_trigger = custom_trigger_of(self.trigger)
         self.discarding = spec.options.accumulation == "discarding"
-        self.retract = spec.options.emit_mode == "retractions" and not self.discarding
-
-    def combine(self, rows: pa.Table) -> pa.Table:
-        """Rows as they are: each may make a session fire, or be refused."""
-        return rows
+        self.retract = self.mode == "retractions" and not self.discarding
 
     def log(self, bucket: Bucket) -> KeyedLog:
         """Return the entries of a bucket."""

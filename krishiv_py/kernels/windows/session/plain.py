@@ -30,9 +30,8 @@ from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.errors import CheckpointError
-from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.firing import FiringDelay
-from krishiv_py.kernels.results import Emitter, SplitRows, StateTables, StepResult, split_late
+from krishiv_py.kernels.firing import FiringOperator
+from krishiv_py.kernels.results import SplitRows, StateTables, StepResult, split_late
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Fired, with_written
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
@@ -52,15 +51,12 @@ class SessionProgress(Fired):
     seq: int = 0
 
 
-class SessionOperator:
+class SessionOperator(FiringOperator):
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
-        self.layout = Layout(spec)
+        super().__init__(spec)
         self.rows = SessionRows(self.layout)
-        self.emitter = Emitter(self.layout)
-        self.firing_delay = FiringDelay.of(spec.options)
-        self.mode = spec.options.emit_mode
         self.keeps_fired = self.mode != "final" and self.firing_delay.keep_us > 0
         self.finest_us = max((self.rows.window.gap_us or _UNKNOWN_GAP_US) >> 8, 1)
         extra = [pa.field(SEQ, pa.int64()), pa.field(FIRED, pa.int64()), pa.field(KIND, pa.int8()), pa.field(DUE, pa.int64())]
@@ -99,7 +95,7 @@ def go_on_as(spec: OperatorSpec, bucket: Bucket) -> None:
     CheckpointError
         Where results would have to be withdrawn that are not known.
     """
-    operator = SessionOperator(attrs.evolve(spec, output=None, after=(), followed=False))
+    operator = SessionOperator(spec.plain)
     progress = SessionProgress.of(bucket)
     waiting, fired = (DueQueue(bucket, name, operator.finest_us) for name in ("w", "f"))
     skeleton = Skeleton(bucket, progress.closed_at, touching=operator.rows.touching)
