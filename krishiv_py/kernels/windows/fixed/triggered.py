@@ -35,7 +35,6 @@ from krishiv_py.kernels.columns.layout import START, TIME, WINDOW_END, WINDOW_ST
 from krishiv_py.kernels.columns.times import FixedAssigner, unstamp
 from krishiv_py.kernels.firing import (
     Due,
-    FiringDelay,
     FiringOperator,
     Firings,
     IntervalGate,
@@ -159,7 +158,7 @@ class TriggeredOperator(FiringOperator):
         self.custom_trigger = custom_trigger_of(self.trigger)
         self.log = PairLog(self.layout, counted=self.custom_trigger is not None)
         self._slices = FixedOperator(spec, counted=self.custom_trigger is not None)
-        self.firing_delay = FiringDelay(0, spec.options.allowed_lateness_us, spec.options.left_us, spec.options.left_us)
+        self.firing_delay = attrs.evolve(self.firing_delay, wait_us=0)
         self.discarding = spec.options.accumulation == "discarding"
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
         self.by_row = self.trigger._row_by_row
