@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 HIDDEN: Final = "[redacted]"
@@ -127,7 +127,7 @@ def shown_setting(name: str, value: object) -> str:
     return HIDDEN if is_secret(name) else redacted(str(value))
 
 
-def shown_settings(settings: Iterable[tuple[str, object]]) -> str:
+def shown_settings(settings: Mapping[str, object] | Iterable[tuple[str, object]]) -> str:
     """Settings as a repr has them.
 
     Examples
@@ -135,7 +135,8 @@ def shown_settings(settings: Iterable[tuple[str, object]]) -> str:
     >>> shown_settings([("header", "true"), ("password", "hunter2")])
     "{'header': 'true', 'password': '[redacted]'}"
     """
-    return repr({name: shown_setting(name, value) for name, value in settings})
+    pairs = settings.items() if isinstance(settings, Mapping) else settings
+    return repr({name: shown_setting(name, value) for name, value in pairs})
 
 
 def noted(text: str) -> str:

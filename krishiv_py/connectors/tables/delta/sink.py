@@ -31,7 +31,6 @@ _GONE: Final = "__krishiv_gone"
 _LONGEST: Final = 120
 """Bytes of the name of a partition: its folder's name, of 255 bytes at most, has the value too."""
 _HOUR_US: Final = 3_600_000_000
-"""How often a batch is tried while others commit to the table."""
 _CREATED_WITH: Final[dict[str, str | None]] = {"delta.checkpointInterval": "25"}
 """Whoever opens a table reads the versions after its last checkpoint one by one, and a stream writes many."""
 
@@ -48,10 +47,6 @@ def _vacuum_us(value: Duration | None) -> int | None:
 
 def _partition(value: object) -> tuple[str, ...]:
     return columns(value, "partition_by")
-
-
-def _shown(value: Mapping[str, str]) -> str:
-    return shown_settings(value.items())
 
 
 @attrs.frozen(eq=False)
@@ -107,7 +102,7 @@ class DeltaSink(OneCommitSink):
     path: str = attrs.field(converter=a_place, repr=shown_text)
     key: tuple[str, ...] = attrs.field(default=(), converter=a_key, kw_only=True)
     partition_by: tuple[str, ...] = attrs.field(default=(), converter=_partition, kw_only=True)
-    storage_options: Mapping[str, str] = attrs.field(factory=dict, converter=options, repr=_shown, kw_only=True)
+    storage_options: Mapping[str, str] = attrs.field(factory=dict, converter=options, repr=shown_settings, kw_only=True)
     evolve: bool = attrs.field(default=False, kw_only=True, converter=evolve)
     compact_every: int | None = attrs.field(default=None, kw_only=True, converter=compact_every)
     target_file_size: int = attrs.field(default=128 << 20, kw_only=True, converter=file_size)

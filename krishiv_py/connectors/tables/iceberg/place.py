@@ -9,7 +9,7 @@ from typing import Any, Final
 from krishiv_py.connectors.tables.delta.place import options
 from krishiv_py.errors import PlanError, failure_text, require_extra
 from krishiv_py.plan.checks import a_text
-from krishiv_py.redaction import HIDDEN, is_secret, redacted, shown_settings
+from krishiv_py.redaction import HIDDEN, is_secret, redacted
 from krishiv_py.storage.datasets import Dataset, files_at, server_of
 
 COMPACTED: Final = "krishiv.compaction"
@@ -82,11 +82,6 @@ def dataset(catalog: Mapping[str, str], table: str) -> Dataset:
         return Dataset(f"{within}{files.name}", table)
     uri = catalog.get("uri", "")
     return Dataset(f"iceberg://{server_of(uri) if '://' in uri else catalog.get('name', 'default')}", table)
-
-
-def shown_catalog(value: Mapping[str, str]) -> str:
-    """Return the properties of a catalog as text, without secrets."""
-    return shown_settings(value.items())
 
 
 def opened(catalog: Mapping[str, str]) -> Any:

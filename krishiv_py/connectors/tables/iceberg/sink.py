@@ -11,19 +11,12 @@ import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName, written_by_another
 from krishiv_py.connectors.tables.iceberg import place
-from krishiv_py.connectors.tables.iceberg.place import (
-    a_catalog,
-    a_table,
-    iceberg,
-    opened,
-    properties,
-    shown_catalog,
-    without_secrets,
-)
+from krishiv_py.connectors.tables.iceberg.place import a_catalog, a_table, iceberg, opened, properties, without_secrets
 from krishiv_py.connectors.tables.keys import OneCommitSink, a_key, check_key, compact_every, evolve, file_size, kept, often
 from krishiv_py.connectors.tables.keys import create as a_create
 from krishiv_py.errors import RAISED, KrishivError, OperatorError, PlanError, SchemaError, require_extra, shown
 from krishiv_py.lazy import lazy
+from krishiv_py.redaction import shown_settings
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import type_text
 
@@ -37,7 +30,6 @@ else:  # with the first batch: they need Arrow's functions
     exact = lazy("krishiv_py.connectors.values")
 
 _NOTE: Final = "krishiv.batch"
-"""How often a batch is tried while others commit to the table."""
 
 
 def _kept_snapshots(value: object) -> int | None:
@@ -93,14 +85,14 @@ class IcebergSink(OneCommitSink):
     """
 
     table: str = attrs.field(converter=a_table)
-    catalog: Mapping[str, str] = attrs.field(converter=a_catalog, repr=shown_catalog, kw_only=True)
+    catalog: Mapping[str, str] = attrs.field(converter=a_catalog, repr=shown_settings, kw_only=True)
     key: tuple[str, ...] = attrs.field(default=(), converter=a_key, kw_only=True)
     create: bool = attrs.field(default=True, kw_only=True, converter=a_create)
     evolve: bool = attrs.field(default=False, kw_only=True, converter=evolve)
     keep_snapshots: int | None = attrs.field(default=20, kw_only=True, converter=_kept_snapshots)
     compact_every: int | None = attrs.field(default=None, kw_only=True, converter=compact_every)
     target_file_size: int = attrs.field(default=128 << 20, kw_only=True, converter=file_size)
-    properties: Mapping[str, str] = attrs.field(factory=dict, converter=properties, repr=shown_catalog, kw_only=True)
+    properties: Mapping[str, str] = attrs.field(factory=dict, converter=properties, repr=shown_settings, kw_only=True)
 
     @property
     def table_id(self) -> tuple[str, ...]:

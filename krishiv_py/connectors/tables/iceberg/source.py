@@ -21,20 +21,12 @@ import pyarrow as pa
 
 from krishiv_py.connectors.ranges import in_runs
 from krishiv_py.connectors.source import JsonValue, Planned, Source
-from krishiv_py.connectors.tables.iceberg.place import (
-    COMPACTED,
-    a_catalog,
-    a_table,
-    dataset,
-    iceberg,
-    opened,
-    shown_catalog,
-    without_secrets,
-)
+from krishiv_py.connectors.tables.iceberg.place import COMPACTED, a_catalog, a_table, dataset, iceberg, opened, without_secrets
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SourceError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import Setting, a_number, a_switch, apart, one_of
 from krishiv_py.plan.schema import as_schema
+from krishiv_py.redaction import shown_settings
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import normal_type
 
@@ -264,7 +256,7 @@ class IcebergSource(Source):
     """
 
     name: str
-    catalog: Mapping[str, str] = attrs.field(repr=shown_catalog)
+    catalog: Mapping[str, str] = attrs.field(repr=shown_settings)
     schema: pa.Schema
     metadata: str = attrs.field(repr=False)
     columns: str = attrs.field(repr=False)
