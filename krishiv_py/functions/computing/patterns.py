@@ -14,15 +14,15 @@ _END: Final = rf"(?:\r\n|[{_LINE_ENDS}])?\z"
 _MOST_REPEATS: Final = 1_000
 
 
-def like_regex(pattern: str, escape: str = "\\") -> str:
+def like_regex(pattern: str) -> str:
     """The regular expression of a LIKE pattern: ``%`` any text, ``_`` one character, a backslash takes the next as it is."""
     out = [r"(?s)\A"]
     position = 0
     while position < len(pattern):
         char = pattern[position]
-        if char == escape:
+        if char == "\\":
             position += 1
-            if position == len(pattern) or pattern[position] not in ("%", "_", escape):
+            if position == len(pattern) or pattern[position] not in "%_\\":
                 what = "a LIKE pattern has a backslash before another character"
                 hint = r"write \% for a percent sign, \_ for an underscore, \\ for a backslash"
                 raise ExpressionError(what, got=shown(pattern), then="Spark reads no such pattern", hint=hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import threading
@@ -346,14 +347,17 @@ def _no_system(scheme: str, got: str, hint: str) -> EnvironmentSetupError:
     return EnvironmentSetupError(what, got=got, then=consequence, hint=hint)
 
 
+_SEED: Final = 42
+
+
 def _rotate(x: int, by: int) -> int:
     return ((x << by) | (x >> (32 - by))) & 0xFFFFFFFF
 
 
-def murmur3_int(value: int, seed: int = 42) -> int:
+def murmur3_int(value: int) -> int:
     """Spark's hash of an ``int`` column (Murmur3_x86_32), as a signed 32-bit number."""
     k = _rotate((value & 0xFFFFFFFF) * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
-    h = (_rotate(seed ^ k, 13) * 5 + 0xE6546B64) & 0xFFFFFFFF
+    h = (_rotate(_SEED ^ k, 13) * 5 + 0xE6546B64) & 0xFFFFFFFF
     h ^= 4
     h = (h ^ (h >> 16)) * 0x85EBCA6B & 0xFFFFFFFF
     h = (h ^ (h >> 13)) * 0xC2B2AE35 & 0xFFFFFFFF
@@ -361,15 +365,11 @@ def murmur3_int(value: int, seed: int = 42) -> int:
     return h - (1 << 32) if h >= 1 << 31 else h
 
 
-def bucket_ids(partitions: int, per_partition: int = 1) -> tuple[int, ...]:
-    """Bucket numbers of which every partition gets exactly `per_partition`."""
-    room = [per_partition] * partitions
-    ids: list[int] = []
-    candidate = 0
-    while len(ids) < partitions * per_partition:
-        partition = murmur3_int(candidate) % partitions
-        if room[partition]:
-            room[partition] -= 1
-            ids.append(candidate)
-        candidate += 1
-    return tuple(ids)
+def bucket_ids(partitions: int) -> tuple[int, ...]:
+    """Bucket numbers of which every partition gets exactly one."""
+    ids: dict[int, int] = {}
+    candidates = itertools.count()
+    while len(ids) < partitions:
+        candidate = next(candidates)
+        ids.setdefault(murmur3_int(candidate) % partitions, candidate)
+    return tuple(ids.values())
