@@ -45,7 +45,7 @@ import importlib
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from weakref import WeakKeyDictionary
@@ -125,6 +125,10 @@ def _gauge(name: str, text: str, value: Callable[[Progress], float]) -> Shown:
     return Shown(name, text, "gauge", lambda progress: {"": value(progress)})
 
 
+def _by(label: str, of: Callable[[Progress], Mapping[str, float]]) -> tuple[Callable[[Progress], dict[str, float]], str]:
+    return lambda progress: {redacted(name): value for name, value in of(progress).items()}, label
+
+
 def _refused(progress: Progress) -> dict[str, float]:
     refused: dict[str, float] = {reason: progress.counters.get(reason, 0) for reason in REASONS}
     refused.update(failed_of(progress.counters))
@@ -140,24 +144,8 @@ def _idle(progress: Progress) -> dict[str, float]:
     return {redacted(s): float(s in progress.idle_sources) for s in progress.source_watermarks_us if s}
 
 
-def _sink_rows(progress: Progress) -> dict[str, float]:
-    return {redacted(output): rows for output, rows in progress.sink_rows.items()}
-
-
-def _backlog(progress: Progress) -> dict[str, float]:
-    return {redacted(source): waiting for source, waiting in progress.backlog.items()}
-
-
-def _partition_backlog(progress: Progress) -> dict[str, float]:
-    return {redacted(partition): waiting for partition, waiting in progress.partition_backlog.items()}
-
-
 def _ended(progress: Progress) -> dict[str, float]:
     return {} if progress.batch_ended_us is None else {"": progress.batch_ended_us / 1_000_000}
-
-
-def _held_back(progress: Progress) -> dict[str, float]:
-    return {redacted(source): times for source, times in progress.held_back.items()}
 
 
 SHOWN: Final = (
@@ -182,10 +170,15 @@ SHOWN: Final = (
     Shown("last_batch_timestamp_seconds", "When the last micro-batch ended, seconds since the epoch", "gauge", _ended),
     Shown("source_watermark_seconds", "Watermark of a declared source, seconds since the epoch", "gauge", _by_source, "source"),
     Shown("source_idle", "1 for a declared source that no watermark waits for, else 0", "gauge", _idle, "source"),
-    Shown("sink_rows", "Rows that went to an output, late rows among them", "counter", _sink_rows, "output"),
-    Shown("source_backlog", "Records or files of a source that no micro-batch has taken", "gauge", _backlog, "source"),
-    Shown("partition_backlog", "The same by partition of a source", "gauge", _partition_backlog, "partition"),
-    Shown("held_back", "How often a source had to wait for others", "counter", _held_back, "source"),
+    Shown("sink_rows", "Rows that went to an output, late rows among them", "counter", *_by("output", lambda p: p.sink_rows)),
+    Shown(
+        "source_backlog",
+        "Records or files of a source that no micro-batch has taken",
+        "gauge",
+        *_by("source", lambda p: p.backlog),
+    ),
+    Shown("partition_backlog", "The same by partition of a source", "gauge", *_by("partition", lambda p: p.partition_backlog)),
+    Shown("held_back", "How often a source had to wait for others", "counter", *_by("source", lambda p: p.held_back)),
 )
 STATES: Final = ("running", "stopped", "failed")
 

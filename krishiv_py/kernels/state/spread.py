@@ -44,10 +44,6 @@ _MARKS: Final = frozenset({"jlm", "jrm"})
 _NUMBER: Final = "n"
 
 
-def _latest(values: Sequence[Any]) -> Any:
-    return max(values)
-
-
 def _earliest(values: Sequence[Any]) -> Any:
     """Return the earliest; None, which is not yet, before any time."""
     return None if None in values else min(values)
@@ -69,7 +65,7 @@ def _windows(values: Sequence[Any]) -> Any:
 
 _MERGED: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
     **dict.fromkeys(
-        ("fired_at", "closed_at", "joined_at", "dedup_at", "stepped_at", "stepped_late", "seq", "rows", "results"), _latest
+        ("fired_at", "closed_at", "joined_at", "dedup_at", "stepped_at", "stepped_late", "seq", "rows", "results"), max
     ),
     **dict.fromkeys(("arrived_left", "arrived_right", "rows_needed"), sum),
     **dict.fromkeys(("new_at", "late_at"), _windows),

@@ -6,6 +6,7 @@ import datetime as dt
 import functools
 import os
 from collections.abc import Callable, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -189,7 +190,7 @@ def typed(field: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.DataTy
         pair = (wanted.key_type, wanted.item_type) if wanted is not None and pa.types.is_map(wanted) else (None, None)
         key, _ = _single(by_name["key"], pair[0], where)
         item, change = _single(by_name["value"], pair[1], where)
-        return pa.map_(key, item), lambda m: [(k, change(v)) for k, v in sorted(getattr(m, name).items(), key=_first)]
+        return pa.map_(key, item), lambda m: [(k, change(v)) for k, v in sorted(getattr(m, name).items(), key=itemgetter(0))]
     if field.is_repeated:
         inside = wanted.value_type if wanted is not None and pa.types.is_list(wanted) else None
         type_, change = _single(field, inside, where)
@@ -198,10 +199,6 @@ def typed(field: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.DataTy
     if field.has_presence:
         return type_, lambda m: change(getattr(m, name)) if m.HasField(name) else None
     return type_, lambda m: change(getattr(m, name))
-
-
-def _first(pair: tuple[Any, Any]) -> Any:
-    return pair[0]
 
 
 def _single(field: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.DataType, Getter]:
@@ -217,7 +214,7 @@ def _single(field: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.Data
     if type_.full_name in TIMES:
         return TIMES[type_.full_name], _instant if type_.full_name.endswith("Timestamp") else _length
     if type_.full_name in WRAPPERS:
-        return _SCALARS[type_.fields_by_name["value"].type], _value
+        return _SCALARS[type_.fields_by_name["value"].type], attrgetter("value")
     return _struct(type_, wanted, where)
 
 
@@ -244,10 +241,6 @@ def _struct(type_: Any, wanted: pa.DataType | None, where: str) -> tuple[pa.Data
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _value(wrapped: Any) -> Any:
-    return wrapped.value
 
 
 def _microseconds(time: Any) -> int:
