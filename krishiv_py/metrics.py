@@ -125,8 +125,10 @@ def _gauge(name: str, text: str, value: Callable[[Progress], float]) -> Shown:
     return Shown(name, text, "gauge", lambda progress: {"": value(progress)})
 
 
-def _by(label: str, of: Callable[[Progress], Mapping[str, float]]) -> tuple[Callable[[Progress], dict[str, float]], str]:
-    return lambda progress: {redacted(name): value for name, value in of(progress).items()}, label
+def _by(
+    label: str, name: str, text: str, kind: Literal["counter", "gauge"], of: Callable[[Progress], Mapping[str, float]]
+) -> Shown:
+    return Shown(name, text, kind, lambda progress: {redacted(one): value for one, value in of(progress).items()}, label)
 
 
 def _refused(progress: Progress) -> dict[str, float]:
@@ -170,15 +172,10 @@ SHOWN: Final = (
     Shown("last_batch_timestamp_seconds", "When the last micro-batch ended, seconds since the epoch", "gauge", _ended),
     Shown("source_watermark_seconds", "Watermark of a declared source, seconds since the epoch", "gauge", _by_source, "source"),
     Shown("source_idle", "1 for a declared source that no watermark waits for, else 0", "gauge", _idle, "source"),
-    Shown("sink_rows", "Rows that went to an output, late rows among them", "counter", *_by("output", lambda p: p.sink_rows)),
-    Shown(
-        "source_backlog",
-        "Records or files of a source that no micro-batch has taken",
-        "gauge",
-        *_by("source", lambda p: p.backlog),
-    ),
-    Shown("partition_backlog", "The same by partition of a source", "gauge", *_by("partition", lambda p: p.partition_backlog)),
-    Shown("held_back", "How often a source had to wait for others", "counter", *_by("source", lambda p: p.held_back)),
+    _by("output", "sink_rows", "Rows that went to an output, late rows among them", "counter", lambda p: p.sink_rows),
+    _by("source", "source_backlog", "Records or files of a source that no micro-batch has taken", "gauge", lambda p: p.backlog),
+    _by("partition", "partition_backlog", "The same by partition of a source", "gauge", lambda p: p.partition_backlog),
+    _by("source", "held_back", "How often a source had to wait for others", "counter", lambda p: p.held_back),
 )
 STATES: Final = ("running", "stopped", "failed")
 

@@ -56,7 +56,7 @@ def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
 
 
 def _calls(block: list[ast.stmt], known: Known) -> Iterator[tuple[ast.Call, Known]]:
-    """Give the calls in a block, each with the texts of names where it stands; `known` becomes what they are at the end."""
+    """Give the calls in a block, each with what names are there; `known` becomes what they are at the end."""
     for statement in block:
         nodes: list[ast.AST] = [statement]
         for node in nodes:
@@ -81,7 +81,7 @@ def messages() -> dict[str, dict[str, list[str]]]:
     by_class: dict[str, dict[str, list[str]]] = {name: defaultdict(list) for name in CLASSES}
     for file in sorted(PACKAGE.rglob("*.py")):
         for node, known in _calls(ast.parse(file.read_text(encoding="utf-8")).body, {}):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in by_class and node.args):
+            if not (isinstance(node.func, ast.Name) and node.func.id in by_class and node.args):
                 continue
             hints = [hint for word in node.keywords if word.arg == "hint" for hint in _alternatives(word.value, known)]
             for what in _alternatives(node.args[0], known):
