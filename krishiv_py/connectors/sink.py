@@ -146,6 +146,8 @@ class FileSink(FolderSink):
         The end of file names, for instance ``".parquet"``.
     partition_by : tuple of str
         Columns whose values are folders, as in ``day=2026-11-26/``, and that the files do not have; none by default.
+    in_threads : bool
+        True if threads may write files of a batch at once, as workers in process do; False by default.
 
     Examples
     --------
@@ -175,6 +177,7 @@ class FileSink(FolderSink):
     __slots__ = ()
     delivery: ClassVar[Delivery] = "task_files"
     suffix: ClassVar[str]
+    in_threads: ClassVar[bool] = False
     partition_by: tuple[str, ...] = ()
 
     @abstractmethod

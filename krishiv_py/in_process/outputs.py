@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 import attrs
@@ -22,7 +23,7 @@ from krishiv_py.connectors.sink import FileSink, Sink, TableSink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.connectors.sinks.known import BatchConsumer, MemorySink, as_sink, side_output
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.in_process.stage import ProcessStage
+from krishiv_py.in_process.stage import ProcessStage, Workers
 from krishiv_py.kernels.columns.layout import late_names
 from krishiv_py.kernels.prepare import late_output_schema
 from krishiv_py.kernels.spec import OperatorSpec
@@ -64,19 +65,27 @@ class ToTables:
         self.publisher.publish(batch_id, [rows] if rows.num_rows else [], is_replay=is_replay)
 
 
+_SHARED_ROWS: Final = 1 << 18
+"""Fewer results are written to one file."""
+
+
 @attrs.frozen(eq=False)
 class ToFiles:
-    """Rows for a sink that writes files."""
+    """Rows for a sink that writes files. Workers share many rows: each writes a file."""
 
     sink: FileSink
     publisher: Publisher
+    workers: Workers
 
     def publish(self, batch_id: int, rows: pa.Table, *, is_replay: bool) -> None:
         """See ProcessOutput."""
+        to, n = self.publisher, rows.num_rows
+        size = -(-n // self.workers.count) if self.sink.in_threads and n >= _SHARED_ROWS else n
+        parts = [rows.slice(begin, size) for begin in range(0, n, size or 1)]
+        write = partial(write_staged, self.sink, to.folder, to.mark, batch_id, durable=to.durable)
         with blamed(self.sink, batch_id):
-            to = self.publisher
-            names = write_staged(self.sink, to.folder, to.mark, batch_id, 0, rows, durable=to.durable) if rows.num_rows else []
-        self.publisher.publish(batch_id, names)
+            written = self.workers.run([partial(write, number, part) for number, part in enumerate(parts)])
+        to.publish(batch_id, [name for names in written for name in names])
 
 
 @attrs.frozen(eq=False)
@@ -139,9 +148,16 @@ def outputs(sinks: Sequence[AnySink | None], plan: PhysicalPlan, query: str) -> 
 
 
 def outputs_of(
-    plan: PhysicalPlan, sinks: Sequence[Sink | None], query: str, mark: str, *, durable: bool = False, in_driver: bool = False
+    plan: PhysicalPlan,
+    sinks: Sequence[Sink | None],
+    query: str,
+    mark: str,
+    *,
+    durable: bool = False,
+    in_driver: bool = False,
+    workers: Workers | None = None,
 ) -> Outputs:
-    """Return the outputs of a plan, one of `sinks` for each; `mark` is in the names of files.
+    """Return the outputs of a plan, one of `sinks` for each; `mark` is in the names of files, which `workers` write.
 
     Raises
     ------
@@ -154,7 +170,7 @@ def outputs_of(
         if in_driver and isinstance(sink, MemorySink):
             check_sink(sink, of.output, of.schema)
             return InMemory(sink)
-        return _output(sink, of, durable=durable, in_driver=in_driver)
+        return _output(sink, of, workers or Workers(), durable=durable, in_driver=in_driver)
 
     late = []
     for number, stage in enumerate(plan.stages):
@@ -170,13 +186,13 @@ def outputs_of(
     )
 
 
-def _output(sink: Sink, output: OutputOf, *, durable: bool, in_driver: bool) -> ProcessOutput:
+def _output(sink: Sink, output: OutputOf, workers: Workers, *, durable: bool, in_driver: bool) -> ProcessOutput:
     check_sink(sink, output.output, output.schema)
     match sink:
         case TableSink():
             return ToTables(TablePublisher(sink, output))
         case FileSink():
-            return ToFiles(sink, Publisher(folder_of(sink) or "", output.query_id, durable))
+            return ToFiles(sink, Publisher(folder_of(sink) or "", output.query_id, durable), workers)
     rows, attribute = ("results", "results") if output.output == "results" else ("late rows", "late")
     read = f", or read StepOutput.{attribute}" if in_driver else ", or use Session.embedded()"
     what = f"a {'Driver' if in_driver else 'session in process'} cannot write {rows} to a sink that needs Spark"

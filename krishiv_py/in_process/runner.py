@@ -168,7 +168,8 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         kept = batches._kept
         streams = readers(plan, checkpoint, now, aligned, durable=durable, workers=self.workers, kept=kept)
         claim_outputs(plan, sinks, claim.outputs, checkpoint)
-        outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
+        workers = Workers(self.workers)
+        outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable, workers=workers)
         begun = max(batches_of(checkpoint), default=-1)
         tables = LookupTables(checkpoint, lookup_tables(plan), now, durable, begun, notes.has_tables, notes.note_tables, kept)
         engine = Engine(
@@ -183,7 +184,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             tables,
             now,
             durable=durable,
-            workers=Workers(self.workers),
+            workers=workers,
         )
         ledger.backlog = lambda: backlogs([stream.planner for stream in streams])
         engine.begin()

@@ -6,13 +6,17 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import attrs
 import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import MemorySink, OperatorError, PlanError, Session, col, count, windows
-from krishiv_py.in_process import core, stage
+from krishiv_py import MemorySink, OperatorError, ParquetSink, PlanError, Session, col, count, windows
+from krishiv_py.connectors import FileSink
+from krishiv_py.in_process import core, outputs, stage
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.stage import Workers, parted
 from tests.crash import killing
@@ -29,6 +33,7 @@ SCHEMA = "user bigint, at bigint, amount bigint"
 def _threads_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "FEW_ROWS", 0)
     monkeypatch.setattr(core, "FEW_ROWS", 0)
+    monkeypatch.setattr(outputs, "_SHARED_ROWS", 2)
     monkeypatch.setattr(killing, "ROWS", 60)
 
 
@@ -70,6 +75,37 @@ def sent(number: int) -> pa.Table:
     """Rows of 40 users in ten seconds each."""
     index = [number * 10_000 + i * 7 for i in range(1_000)]
     return pa.table({"user": [i % 40 for i in range(1_000)], "at": index, "amount": list(range(1_000))})
+
+
+@attrs.frozen
+class _NotInThreads(FileSink):
+    """Files of CSV, by a sink that does not say that threads may write."""
+
+    path: str
+    suffix: ClassVar[str] = ".csv"
+
+    def write_table(self, table: pa.Table, stream: Any) -> None:
+        """Write a file."""
+        csv.write_csv(table, stream)
+
+
+def test_workers_share_the_writing_of_results(session: Session, tmp_path: Path) -> None:
+    """In files whose names are in the order of the rows; a sink that does not say that threads may write gets one file."""
+    written: dict[str, list[str]] = {}
+    sinks: dict[str, FileSink] = {"csv": _NotInThreads(f"{tmp_path}/csv"), "parquet": ParquetSink(f"{tmp_path}/parquet")}
+    for name, sink in sinks.items():
+        stream, sender = session.memory_stream(SCHEMA)
+        query = per_minute(stream).start(sink)
+        sender.send(sent(0))
+        sender.send([{"user": 1, "at": 200_000, "amount": 0}])
+        query.process_all_available()
+        query.stop()
+        written[name] = sorted(path.name for path in (tmp_path / name).glob("*.*"))
+    assert [len(written["csv"]), len(written["parquet"])] == [1, 3]
+    in_order = pa.concat_tables([pq.read_table(tmp_path / "parquet" / name) for name in written["parquet"]])
+    whole = csv.read_csv(tmp_path / "csv" / written["csv"][0])
+    assert in_order.to_pylist() == whole.cast(in_order.schema).to_pylist()
+    assert in_order.num_rows == 40
 
 
 def test_what_a_running_query_shows(session: Session, tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def folder_of(sink: Sink | None) -> str | None:
 class _FilesByColumns(FileSink):
     """Files in a folder, or in folders by the values of columns."""
 
+    in_threads: ClassVar[bool] = True
     path: str = attrs.field(converter=a_folder, repr=shown_text)
     partition_by: tuple[str, ...] = attrs.field(default=(), converter=partition_by, kw_only=True)
 
