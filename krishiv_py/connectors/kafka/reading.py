@@ -37,7 +37,7 @@ def rows(
         decoded = None if decode is None else decode([m.value() for m in messages])
         bad = dict(decoded.bad) if decoded is not None else {}
         bad |= _bad_keys(source, messages, columns, bad)
-        keys, bad_keys = _decoded_keys(source, [m.key() for m in messages], columns)
+        keys, bad_keys = _decoded_keys(source, messages, columns)
         bad = bad_keys | bad
         if bad:
             keep = pa.array([i not in bad for i in range(len(messages))])
@@ -105,13 +105,14 @@ def _plain(schema: pa.Schema, values: Sequence[bytes | None]) -> Decoded:
 
 
 def _decoded_keys(
-    source: KafkaSource, keys: list[bytes | None], columns: tuple[str, ...]
+    source: KafkaSource, messages: list[Any], columns: tuple[str, ...]
 ) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """Return the columns of keys, null where a record has no key, and the keys that are none by place."""
     wanted = [name for name in source.key_known if name in columns]
     if not wanted:
         return {}, {}
     schema = pa.schema([source.schema.field(name) for name in wanted])
+    keys: list[bytes | None] = [m.key() for m in messages]
     places = [i for i, key in enumerate(keys) if key is not None]
     there = [key for key in keys if key is not None]
     if source.key_format == "avro":
