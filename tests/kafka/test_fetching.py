@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 import time
@@ -406,3 +407,23 @@ def test_what_went_wrong_before_a_turn_is_tried_again_and_in_it_is_an_error() ->
     fetcher, consumer = scripted(Event(0), Event(1, gone))
     with pytest.raises(SourceError, match=r"a topic can no longer be read .*offset 1"):
         ranges_of(fetcher, (0, 2))
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_collection_runs_while_records_are_made_and_the_collector_is_as_before(enabled: bool) -> None:
+    fetcher, consumer = scripted(Event(0), Event(1))
+    seen, consume = list[bool](), consumer.consume
+
+    def noted(most: int, timeout: float) -> list[Event]:
+        if not timeout:
+            seen.append(gc.isenabled())
+        return consume(most, timeout)
+
+    consumer.consume = noted  # type: ignore[method-assign]
+    before = gc.isenabled()
+    try:
+        gc.enable() if enabled else gc.disable()
+        assert ranges_of(fetcher, (0, 2)) == [[[0, 1]]]
+        assert gc.isenabled() is enabled and seen and not any(seen)
+    finally:
+        gc.enable() if before else gc.disable()
