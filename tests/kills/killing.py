@@ -170,8 +170,8 @@ class Killer:
             time.sleep(0.02)
 
     def error(self) -> str:
-        """What the job failed with."""
-        lines = [line for line in self.log().splitlines() if line.strip()]
+        """What the job failed with; what librdkafka says of its connections may follow, with a percent sign before it."""
+        lines = [line for line in self.log().splitlines() if line.strip() and not line.startswith("%")]
         given = [line for line in lines if line.startswith(("krishiv_py.", "pyspark.", "py4j."))]
         return (given or lines or ["nothing"])[-1][:600]
 
