@@ -24,11 +24,11 @@ _LOOK_S: Final = 2.0
 _KEPT: Final = 4
 """The number of fetchers of a connection that wait for another turn."""
 _QUEUED_KB: Final = 8 << 10
-"""What a consumer has fetched and not given to us, at most, but for one answer of a broker."""
+"""Bytes in KB that a consumer has fetched and not given to us, at most, but for one answer of a broker."""
 _HELD_BYTES: Final = 8 << 20
-"""What a fetcher holds of other partitions than the one that is read, at most."""
+"""Bytes that a fetcher holds of other partitions than the one that is read, at most."""
 _MESSAGE_BYTES: Final = 500
-"""What a message takes next to its value."""
+"""Bytes that a message takes next to its value."""
 
 
 @attrs.frozen

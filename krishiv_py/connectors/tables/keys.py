@@ -16,7 +16,7 @@ from krishiv_py.plan.checks import MOST_ROWS, a_number, a_switch, a_text
 OP: Final = "op"
 """The column of a change log that says what a row does (SEMANTICS §5.4)."""
 OWN: Final = "__krishiv_"
-"""What the names of columns begin with that the library adds for itself."""
+"""The beginning of the names of columns that the library adds for itself."""
 
 
 @runtime_checkable
@@ -33,7 +33,7 @@ class KeyedTable(Protocol):
 
 
 _TRIES: Final = 8
-"""How often a commit is tried that another writer came before."""
+"""The number of tries of a commit that another writer came before."""
 
 
 @attrs.frozen(eq=False)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from krishiv_py.connectors.values import check_years, not_written
 
 _ROWS: Final = 20_000
-"""How many rows become one text: a text of Arrow holds 2 GiB."""
+"""Rows that become one text: a text of Arrow holds 2 GiB."""
 _HEX: Final = np.frombuffer(b"".join(b"%02x" % n for n in range(256)), np.uint16)
 
 
