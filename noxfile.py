@@ -116,7 +116,15 @@ def engines(session: nox.Session) -> None:
     )
 
 
-MATRIX = ("tests/goldens", "tests/engines", "tests/kernels", "tests/joins", "tests/crash", "tests/spark/test_frames.py")
+MATRIX = (
+    "tests/goldens",
+    "tests/engines",
+    "tests/kernels",
+    "tests/joins",
+    "tests/crash",
+    "tests/spark/test_frames.py",
+    "tests/spark/test_internals.py",
+)
 """What the versions of Python and Spark are tried with."""
 
 

@@ -22,9 +22,10 @@ from krishiv_py.errors import EnvironmentSetupError, KrishivError, failure_text
 from krishiv_py.plan.aggregates.numbers import count
 from krishiv_py.redaction import redacted
 from krishiv_py.session import Session
+from krishiv_py.spark import internals
 from krishiv_py.spark.setup.agreement import Machine, probed, survey, versions
 from krishiv_py.spark.setup.config import JVM_OPTIONS, check_stores, session_settings
-from krishiv_py.spark.setup.jvm import SWITCH, archive_path, checksum, checksum_path, require_java, running_jvm
+from krishiv_py.spark.setup.jvm import SWITCH, archive_path, checksum, checksum_path, require_java
 from krishiv_py.spark.tasks.failures import as_own
 from krishiv_py.storage.local import absolute
 
@@ -181,7 +182,7 @@ def run_small(archive: str) -> None:
     """A window over a memory stream and the same over rows that end, in a JVM that writes down its classes at its end."""
     options = f'{session_settings()[JVM_OPTIONS]} "-XX:ArchiveClassesAtExit={archive}"'
     with Session.builder().config(JVM_OPTIONS, options).get_or_create() as session:
-        jvm = running_jvm()
+        jvm = internals.jvm_process()
         stream, sender = session.memory_stream("key string, at bigint")
         counts = stream.watermark("at", "1 s").key_by("key").tumbling_window("1 min").agg(count())
         query = counts.start(MemorySink())
@@ -192,6 +193,8 @@ def run_small(archive: str) -> None:
         query.process_all_available()
         query.stop()
         counts.collect()
+    if jvm is None:
+        return
     if jvm.stdin is not None:
         jvm.stdin.close()
     jvm.wait(_DUMPED_S)

@@ -14,7 +14,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import attrs
 import pyarrow as pa
@@ -38,6 +38,7 @@ from krishiv_py.runtime.batch import RESULT
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.runtime.clocks import LedgerClock, SparkClock, clock_for
 from krishiv_py.runtime.reading import literal_path
+from krishiv_py.spark import internals
 from krishiv_py.spark.publishing import explode
 from krishiv_py.spark.query import StreamQuery
 from krishiv_py.spark.scan import every_file, scan
@@ -67,10 +68,7 @@ def lags_of(frame: DataFrame) -> dict[str, int] | None:
 def _plan_of(frame: DataFrame) -> str:
     """Return the analysed plan as text; empty where this Spark does not tell it."""
     try:
-        own: Any = frame
-        if hasattr(own, "_explain_string"):  # Spark Connect
-            return str(own._explain_string(extended=True))
-        return str(own._jdf.queryExecution().analyzed().toString())
+        return internals.analysed_plan(frame)
     except Exception:  # noqa: BLE001  # private to PySpark: without it the column's own mark is what there is
         return ""
 

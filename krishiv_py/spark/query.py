@@ -27,6 +27,7 @@ from krishiv_py.runtime.checkpoint.sparklog import lost_file
 from krishiv_py.runtime.closings import request
 from krishiv_py.runtime.query import BucketMetrics, QueryRows, RunningQuery
 from krishiv_py.runtime.savepoints import UnfinishedError
+from krishiv_py.spark.internals import stack_trace
 from krishiv_py.spark.setup.waiting import Call, waited
 from krishiv_py.spark.state import WentOnError, count_keys, read_state, save
 from krishiv_py.spark.tasks.failures import cause, failure, is_gone
@@ -280,7 +281,9 @@ class StreamQuery(RunningQuery):
         return None if problem is None else self._as_error(problem)
 
     def _as_error(self, problem: BaseException) -> KrishivError:
-        return lost_file(problem, self._name, self._ledger.notes.checkpoint) or failure(problem, f"query {self._name!r}")
+        return lost_file(stack_trace(problem), self._name, self._ledger.notes.checkpoint) or failure(
+            problem, f"query {self._name!r}"
+        )
 
     def _raise_problem(self) -> None:
         problem = self._problem()

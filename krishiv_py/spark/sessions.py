@@ -14,13 +14,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from krishiv_py.ending import heed
 from krishiv_py.errors import EnvironmentSetupError, PlanError, require_extra, shown, users_line
 from krishiv_py.redaction import redacted, shown_setting
+from krishiv_py.spark import internals
 from krishiv_py.spark.setup.config import JVM_OPTIONS, cores_of, is_here, own_folder, session_settings, settings_while_running
 from krishiv_py.spark.setup.jvm import (
     archive_options,
@@ -139,13 +139,10 @@ def _serve(master: str) -> SparkSession:
     try:
         settings = {**session_settings(cores_of(master)), **own_folder(master), **_FREE}
         settings[JVM_OPTIONS] += archive_options(require_java())
-        remote._start_connect_server(master, settings)
+        port = internals.start_connect_server(master, settings)
     except BaseException:
         del os.environ[_OWN]
         raise
-    context: Any = SparkContext._active_spark_context
-    service = getattr(context._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
-    port = getattr(service, "MODULE$").localPort()
     os.environ[_CONNECT] = "1"
     address = f"sc://localhost:{port}"  # by this name a token is sent without TLS
     client: Any = remote.builder.remote(address).getOrCreate()

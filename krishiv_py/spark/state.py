@@ -41,6 +41,7 @@ from krishiv_py.runtime.savepoints import (
     unfinished,
     write_bucket,
 )
+from krishiv_py.spark import internals
 from krishiv_py.spark.setup.config import BUCKETS, bucket_ids
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import mapped
@@ -72,7 +73,7 @@ def rescale(spark: SparkSession, checkpoint: str, tasks: int, *, durable: bool) 
     EnvironmentSetupError
         Before Spark 4.2.
     """
-    manager = getattr(spark, "_streamingCheckpointManager", None)
+    manager = internals.checkpoint_manager(spark)
     if manager is None:
         then = "the checkpoint stays as it is"
         hint = "use Spark 4.2 or newer"

@@ -252,7 +252,7 @@ def test_without_the_connector_spark_is_reported_what_it_lacks(used: Google, ses
 def test_a_store_that_fails_is_no_damaged_checkpoint() -> None:
     trace = "Job aborted: CANNOT_LOAD_STATE_STORE gs://b/cp/state/0/1.zip\nCaused by: {}"
     failed = "com.google.cloud.hadoop.repackaged.gcs.com.google.api.client.http.HttpResponseException: 503"
-    missing = lost_file(RuntimeError(trace.format(failed)), "q", "/c")
+    missing = lost_file(trace.format(failed), "q", "/c")
     assert "the store did not take or give a file" in str(missing) and "as whole as before" in str(missing)
-    gone = lost_file(RuntimeError(trace.format("java.io.FileNotFoundException: gs://b/cp/state/0/1.zip")), "q", "/c")
+    gone = lost_file(trace.format("java.io.FileNotFoundException: gs://b/cp/state/0/1.zip"), "q", "/c")
     assert "gs://b/cp/state/0/1.zip cannot be read" in str(gone)

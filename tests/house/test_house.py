@@ -378,3 +378,49 @@ def test_documented_parameters_are_parameters() -> None:
             named = {name.strip(" *") for entry in listed for name in entry.split(",")}
             unknown += [f"{file}:{node.lineno} {name}" for name in sorted(named - names)]
     assert unknown == []
+
+
+def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Names with an underscore in front that are read of, or set on, an object; what Python itself names is not among them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            name = node.attr
+        elif (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr", "setattr")
+        ):
+            constant = node.args[1]
+            name = constant.value if isinstance(constant, ast.Constant) and isinstance(constant.value, str) else ""
+        else:
+            continue
+        if re.match(r"_[A-Za-z]", name):
+            yield node.lineno, name
+
+
+def own_private_names() -> set[str]:
+    """Names with an underscore in front that this package gives: to functions, classes, fields and what is set on ``self``."""
+    own: set[str] = {"_exit"}  # os._exit
+    for tree in TREES.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                own.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                own.add(node.id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                own |= {node.attr} if isinstance(node.value, ast.Name) and node.value.id == "self" else set()
+    return own
+
+
+INTERNALS = "krishiv_py/spark/internals.py"
+
+
+def test_private_names_of_pyspark_are_in_one_file() -> None:
+    own = own_private_names()
+    foreign = {
+        file: [f"{line}: {name}" for line, name in private_names(tree) if name not in own] for file, tree in TREES.items()
+    }
+    assert len(foreign.pop(INTERNALS)) > 10
+    of_spark = {file: names for file, names in foreign.items() if names and file.startswith("krishiv_py/spark/")}
+    assert of_spark == {}
+    named = {name for _, name in private_names(TREES[INTERNALS])}
+    elsewhere = {(file, name) for file, tree in TREES.items() if file != INTERNALS for _, name in private_names(tree)}
+    assert {(file, name) for file, name in elsewhere if name in named and name not in own} == set()

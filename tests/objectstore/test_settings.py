@@ -120,11 +120,9 @@ def test_paths_are_read_as_hadoop_reads_them(used: Store) -> None:
 def test_a_store_that_fails_is_no_damaged_checkpoint() -> None:
     """Whoever reads that it is damaged might remove it."""
     trace = "Job aborted: CANNOT_LOAD_STATE_STORE s3a://b/cp/state/0/1.zip\nCaused by: {}"
-    missing = lost_file(
-        RuntimeError(trace.format("software.amazon.awssdk.core.exception.SdkClientException: timeout")), "q", "/c"
-    )
+    missing = lost_file(trace.format("software.amazon.awssdk.core.exception.SdkClientException: timeout"), "q", "/c")
     assert "the store did not take or give a file" in str(missing) and "as whole as before" in str(missing)
-    gone = lost_file(RuntimeError(trace.format("java.io.FileNotFoundException: s3a://b/cp/state/0/1.zip")), "q", "/c")
+    gone = lost_file(trace.format("java.io.FileNotFoundException: s3a://b/cp/state/0/1.zip"), "q", "/c")
     assert "s3a://b/cp/state/0/1.zip cannot be read" in str(gone)
 
 

@@ -451,16 +451,10 @@ _NAME: Final = r"[^\s'\",;()\[\]]"
 _PATH: Final = re.compile(f"(?:[a-z0-9]+:)?/{_NAME}*/(?:state|offsets|commits|sources|metadata)(?:/{_NAME}+)?")
 
 
-def lost_file(problem: BaseException, name: str, checkpoint: str) -> CheckpointError | None:
+def lost_file(trace: str, name: str, checkpoint: str) -> CheckpointError | None:
     """Return the error for a query, `name`, that ended over a damaged or missing file of its checkpoint; None for any other
-    end.
+    end. `trace` is what Spark's exception and its causes say, with their stack traces.
     """
-    current: BaseException | None = problem
-    changes: list[str] = []
-    while current is not None:
-        changes += [str(current), str(getattr(current, "_stackTrace", None) or "")]
-        current = getattr(current, "_cause", None) or current.__cause__
-    trace = "\n".join(changes)
     own = _OWN.findall(trace)
     if own:
         return CheckpointError(f"query {name!r} failed: {own[-1]}")

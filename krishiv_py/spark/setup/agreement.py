@@ -29,6 +29,7 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.errors import EnvironmentSetupError, PlanError, cut, users_line
 from krishiv_py.plan.nodes import SourceNode
+from krishiv_py.spark import internals
 from krishiv_py.spark.setup.config import SHARED, folders_shared, is_connect, is_here
 from krishiv_py.spark.setup.workers import WORKER, mapped
 from krishiv_py.storage.files import is_local_path, store_at
@@ -200,7 +201,7 @@ def _executors(spark: SparkSession) -> int | None:
         return None
     if is_here(str(spark.sparkContext.master)):
         return 1
-    return int(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1  # the driver is in it
+    return int(internals.java_context(spark.sparkContext).sc().getExecutorMemoryStatus().size()) - 1  # the driver is in it
 
 
 def _await_executor(spark: SparkSession) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -22,6 +22,7 @@ from krishiv_py.errors import EnvironmentSetupError, PlanError
 from krishiv_py.plan.checks import PROFILES
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.runtime.session import check_kept
+from krishiv_py.spark import internals
 from krishiv_py.storage.files import check_reachable, is_local_path, kind_of, says_where
 from krishiv_py.storage.hdfs import DEFAULT, PREFIXES
 from krishiv_py.storage.local import spark_folder
@@ -272,7 +273,7 @@ def _settings(spark: SparkSession) -> dict[str, str]:
         except (AttributeError, PySparkException):  # before Spark 4.0 there is no such list
             return {}
         return {name.removeprefix(HADOOP): str(value) for name, value in every.items()}
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop = internals.java_context(spark.sparkContext).hadoopConfiguration()
     settings = {name: hadoop.get(name) for name in _EVERY}  # one by one: each entry of a map is two calls
     for prefix in (_OF_BUCKETS, _ACCOUNTS):
         own = hadoop.getPropsWithPrefix(prefix)
@@ -284,7 +285,7 @@ def _settings(spark: SparkSession) -> dict[str, str]:
 
 def _of_hdfs(spark: SparkSession) -> dict[str, str]:
     """Settings for HDFS that Spark was given; those of Hadoop's files are read where HADOOP_CONF_DIR is."""
-    conf, settings = spark.sparkContext._jsc.sc().conf(), dict[str, str]()
+    conf, settings = internals.java_context(spark.sparkContext).sc().conf(), dict[str, str]()
     for prefix in (DEFAULT, *PREFIXES):
         settings |= {prefix + each._1(): each._2() for each in conf.getAllWithPrefix(HADOOP + prefix)}
     return settings
@@ -326,8 +327,7 @@ def _check_classes(spark: SparkSession, scheme: str) -> None:
     if is_connect(spark):
         return
     context = spark.sparkContext
-    jvm: Any = context._jvm
-    hadoop = context._jsc.hadoopConfiguration()
+    jvm, hadoop = internals.java(context), internals.java_context(context).hadoopConfiguration()
     try:
         loaded_class = jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop)
     except Py4JError as problem:

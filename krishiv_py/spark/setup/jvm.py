@@ -21,13 +21,14 @@ from typing import Any, Final
 
 import pyspark
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from krishiv_py.errors import EnvironmentSetupError, cut
 from krishiv_py.redaction import redacted
+from krishiv_py.spark import internals
 from krishiv_py.spark.setup.waiting import on_main_thread
 
 _PACKAGED: Final = (
@@ -127,13 +128,6 @@ def archive_options(java: str) -> str:
     return f' "-XX:SharedArchiveFile={path}" -Xlog:cds*=off'
 
 
-def running_jvm() -> subprocess.Popen[bytes]:
-    """Return the process of the JVM that this process has started."""
-    context: Any = pyspark.SparkContext
-    process: subprocess.Popen[bytes] = context._gateway.proc
-    return process
-
-
 def checksum_path(archive: Path) -> Path:
     """Return where the checksum of an archive is."""
     return archive.with_suffix(".crc")
@@ -214,7 +208,7 @@ def launch(settings: Mapping[str, str], meanwhile: Callable[[], object] = lambda
     EnvironmentSetupError
         When it ends before it can be talked to, with what it said.
     """
-    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+    if internals.gateway() is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     conf = SparkConf()
     for name, value in settings.items():
@@ -231,7 +225,7 @@ def launch(settings: Mapping[str, str], meanwhile: Callable[[], object] = lambda
         prints.begun()
     if gateway is None:
         raise not_started(settings["spark.master"], _reason(errors.last_words(), prints.last_words()))
-    SparkContext._ensure_initialized(gateway=gateway)
+    internals.use_gateway(gateway)
     hush_py4j()
 
 
@@ -340,27 +334,23 @@ def _write(line: bytes, to: int) -> None:
 
 def forget_dead_jvm() -> None:
     """Let a new session be made after the JVM was killed, or has crashed: PySpark would go on talking to it."""
-    process = getattr(SparkContext._gateway, "proc", None)
-    if process is None or process.poll() is None:
-        return
-    kept: Any = SparkContext
-    kept._active_spark_context = kept._gateway = kept._jvm = None
-    of_session: Any = SparkSession
-    of_session._instantiatedSession = None
+    process = internals.jvm_process()
+    if process is not None and process.poll() is not None:
+        internals.forget_gateway()
 
 
 def end_jvm() -> None:
     """End what was begun where Spark could not go on, so that a new session starts afresh, with settings of its own."""
-    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    context, gateway, process = internals.active_context(), internals.gateway(), internals.jvm_process()
     with suppress(PySparkException, Py4JError, OSError):
         if context is not None:
             context.stop()
-    process = getattr(gateway, "proc", None)
     if gateway is None or process is None:  # it is not ours: spark-submit began it
         return
     with suppress(Py4JError, OSError):
         gateway.shutdown()
-        process.stdin.close()  # it ends when nobody can talk to it any more
+        if process.stdin is not None:
+            process.stdin.close()  # it ends when nobody can talk to it any more
     try:
         process.wait(_END_S)
     except subprocess.TimeoutExpired:
@@ -372,27 +362,19 @@ def end_jvm() -> None:
 def running_session() -> SparkSession | None:
     """Return the session that runs, whichever thread began it: PySpark tells of the active one of a thread only."""
     active = SparkSession.getActiveSession()
-    context: Any = SparkContext._active_spark_context
-    if active is not None or context is None or context._jsc is None:
+    context = internals.active_context()
+    if active is not None or context is None or internals.java_context(context) is None:
         return active
-    begun: SparkSession | None = SparkSession._instantiatedSession
-    return begun
-
-
-def _part_with_accumulators(context: Any) -> None:
-    """Let PySpark's server of accumulators end by itself: it looks once a second whether it should, and stop() waits for it."""
-    server = getattr(context, "_accumulatorServer", None)
-    if server is not None:
-        server.shutdown = threading.Thread(target=server.shutdown, name="krishiv-accumulators", daemon=True).start
+    return internals.first_session()
 
 
 def stop_spark(spark: SparkSession) -> None:
     """Stop Spark, which complains of whatever still ran; it may have gone already."""
     try:
-        context = getattr(spark, "_sc", None)
-        if context is not None and context._jsc is not None:
+        context = internals.context_of(spark)
+        if context is not None and internals.java_context(context) is not None:
             context.setLogLevel("OFF")
-            _part_with_accumulators(context)
+            internals.stop_accumulators_apart(context)
         spark.stop()
     except (PySparkException, Py4JError, OSError):
         forget_dead_jvm()

@@ -19,6 +19,7 @@ from krishiv_py.engine.stage import located
 from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, failure_text, own_type
 from krishiv_py.runtime.reading import gone, shown_path
 from krishiv_py.runtime.tables import tables_of
+from krishiv_py.spark import internals
 
 _OWN: Final = re.compile(
     r"^krishiv_py\.errors\.(\w+): (.*?)"
@@ -176,7 +177,8 @@ def require_alive(spark: SparkSession, what: str, *, stopped: bool) -> None:
 def _answers(spark: SparkSession) -> bool:
     try:
         spark.conf.get("spark.sql.session.timeZone")
-        context = getattr(spark, "_sc", None)
-        return context is None or (context._jsc is not None and not context._jsc.sc().isStopped())
+        context = internals.context_of(spark)
+        java = None if context is None else internals.java_context(context)
+        return context is None or (java is not None and not java.sc().isStopped())
     except (PySparkException, Py4JError, OSError, AttributeError, TypeError):
         return False

@@ -26,6 +26,7 @@ from krishiv_py.plan.durations import UNSET
 from krishiv_py.runtime.batch import METRICS, OF_LATE_ROWS, TASK, Leaving, kind_of
 from krishiv_py.runtime.outputs import TaskOutput
 from krishiv_py.runtime.reading import Scanned
+from krishiv_py.spark import internals
 from krishiv_py.spark.scan import Reader
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
@@ -190,6 +191,7 @@ def carried(processor: BucketProcessor) -> StatefulProcessor:
     # as types: of a text each task, in each batch, would ask the JVM what it means
     name, blob = flat_type("name string"), flat_type("blob binary")
     variable, answer_s, no_answer = STATE, ANSWER_S, NO_ANSWER
+    clients, of_client = internals.STATE_CLIENTS, internals.STATE_SOCKET
 
     class Operator(StatefulProcessor):
         """Stands for the processor until there are rows."""
@@ -198,8 +200,8 @@ def carried(processor: BucketProcessor) -> StatefulProcessor:
             """Open the one state variable."""
             self.handle = handle
             self.loaded: Any = None
-            client = getattr(handle, "_statefulProcessorApiClient", getattr(handle, "statefulProcessorApiClient", None))
-            socket = getattr(client, "_client_socket", None)
+            client = next((getattr(handle, name) for name in clients if hasattr(handle, name)), None)
+            socket = getattr(client, of_client, None)
             if socket is not None:
                 socket.settimeout(answer_s)
             try:
