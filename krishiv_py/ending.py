@@ -22,9 +22,9 @@ from typing_extensions import Self
 EXIT_CODE: Final = 128 + signal.SIGTERM
 """143, which shells and Kubernetes take for SIGTERM."""
 STOP_S: Final = 15.0
-"""How long queries may take to stop. A micro-batch that runs longer is run again by whoever goes on from the checkpoint."""
+"""The time for queries to stop. A micro-batch that runs longer is run again by whoever goes on from the checkpoint."""
 END_S: Final = 10.0
-"""How long the program may take afterwards; Kubernetes kills a container after 30 s in all."""
+"""The time that the program may take afterwards; Kubernetes kills a container after 30 s in all."""
 
 
 class ClosedAtEnd:

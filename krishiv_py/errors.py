@@ -37,11 +37,11 @@ from krishiv_py.redaction import redacted
 from krishiv_py.version import __version__
 
 RAISED: Final = (Exception, SystemExit)
-"""What of a user's function becomes an error of ours that names the function: ``sys.exit()`` too, but never Ctrl-C."""
+"""Exceptions of a user's function that become an error of ours with its name: ``sys.exit()`` too, but never Ctrl-C."""
 _LONGEST_SHOWN: Final = 200
 _LONGEST_TEXT: Final = 2_000
 _LONGEST_SECRET: Final = 2_100
-"""How many characters more may have to be looked at to see that one is: see the rules of :mod:`krishiv_py.redaction`."""
+"""The number of characters more to read, to see that it is one: see the rules of :mod:`krishiv_py.redaction`."""
 _NOT_GIVEN: Final = object()
 _OWN = __file__.rpartition("errors.py")[0]
 _STANDARD = (traceback.__file__ or "").rpartition("traceback.py")[0]

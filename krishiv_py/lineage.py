@@ -86,7 +86,7 @@ class _Run:
     rows: int
     given: Mapping[str, int]
     shown_s: float | None = None
-    """When the last event was sent, s of a clock that never goes back; None before the first."""
+    """The time at which the last event was sent, s of a clock that never goes back; None before the first."""
     inputs: dict[Dataset, SourceNode | LookupTable] = attrs.field(factory=dict)
     outputs: list[_Output] = attrs.field(factory=list)
     names: dict[int, tuple[Dataset, ...]] = attrs.field(factory=dict)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 CHOICE: Final = "NPY_DISABLE_CPU_FEATURES"
-"""What NumPy asks when it is loaded."""
+"""The variable that NumPy reads when it is loaded."""
 
 _FEATURES: Final = "AVX512_SKX X86_V4"  # NumPy before 2.4, and from then on
 _OF_SPARK: Final = "PYTHON_WORKER_FACTORY_"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 HIDDEN: Final = "[redacted]"
-"""What is in place of a secret."""
+"""The text in place of a secret."""
 
 _NAMES: Final = (
     r"secret|key\.pem|oauthbearer\.config|auth\.user\.info|passw(?:or)?d|passphrase|pwd|token|credential|signature|jaas\.config"

@@ -156,14 +156,14 @@ class Segments:
     _file: int = attrs.field(default=-1, init=False)
     _pid: int = attrs.field(default=0, init=False)
     _end: int = attrs.field(default=0, init=False)
-    """Where the frame of `_next` begins, or will."""
+    """The place at which the frame of `_next` begins, or will."""
     _next: int = attrs.field(default=0, init=False)
     _inode: int = attrs.field(default=0, init=False)
     _schema: pa.Schema | None = attrs.field(default=None, init=False)
     _in_batches: bool | None = attrs.field(default=None, init=False)
     """True if record batches of the schema say all, without dictionaries before them; None until one is written."""
     _ended: bool = attrs.field(default=False, init=False)
-    """Whether the last send says that no more will come."""
+    """The last send says that no more will come."""
 
     def __del__(self) -> None:
         self._leave()

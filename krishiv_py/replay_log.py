@@ -101,7 +101,7 @@ class HandedSends:
 
 
 _WAITING: Final[dict[str, list[HandedSends]]] = {}
-"""Who in this process waits for sends, by the folder of the stream."""
+"""The readers in this process that wait for sends, by the folder of the stream."""
 
 
 @contextlib.contextmanager
@@ -442,7 +442,7 @@ def _unwritten(folder: str, what: str, problem: OSError) -> SpoolError:
 
 
 def closed_text(what: str) -> str:
-    """Why the call `what` of a closed sender is refused."""
+    """Return the reason for which the call `what` of a closed sender is refused."""
     return (
         f"{what} on a closed sender: the end of input was declared and every window has fired. Hint: open another memory_stream"
     )

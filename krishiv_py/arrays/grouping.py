@@ -28,7 +28,7 @@ from krishiv_py.arrays.sorting import numbered, stable_order
 from krishiv_py.arrays.types import Hashes, Ints, Mask, NumPy, pick, rows_a_part
 
 WHOLE_BYTES: Final = 1 << 30
-"""What holds more is worked on in parts: no text column of it may reach 2 GiB, and the memory it takes is for a part."""
+"""The bytes above which work is done in parts: no text column of it may reach 2 GiB, and the memory it takes is for a part."""
 
 
 def too_long(column: pa.Array | pa.ChunkedArray) -> bool:

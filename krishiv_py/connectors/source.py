@@ -75,7 +75,7 @@ def in_columns(malformed: Sequence[Malformed]) -> dict[str, list[Content]]:
 
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | dict[str, JsonValue] | None"
-"""What a position or a range may be: it is noted on disk as JSON."""
+"""The type of a position or a range: it is noted on disk as JSON."""
 
 ReadRange: TypeAlias = "Callable[[JsonValue, Sequence[str]], Iterator[pa.RecordBatch | pa.Table | Malformed]]"
 """Reads a range, as :meth:`Source.read` does."""

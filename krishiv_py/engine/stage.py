@@ -27,7 +27,7 @@ from krishiv_py.plan.running import Control, under_new_names
 from krishiv_py.planner.physical import OutputPlan
 
 FIRINGS = "firings"
-"""What results are counted under."""
+"""The name of the count of results."""
 
 
 def none_counted() -> dict[str, int]:

@@ -49,7 +49,7 @@ class Elements(Protocol):
     """A function of elements as an argument: it is computed over the elements of all rows at once."""
 
     text: str
-    """How it is written."""
+    """The text of the call."""
 
     def given(self, rows: Ints, *values: pa.Array) -> pa.Array:
         """Return what it gives for `values`, which belong to these rows."""
@@ -152,7 +152,7 @@ class Definition:
     returns: str
     nulls: Nulls
     meets: bool
-    """Whether constants take the type of the other arguments."""
+    """Constants take the type of the other arguments."""
     later: bool
     compute: Callable[..., Any]
     doc: str
@@ -162,11 +162,11 @@ class Definition:
     in_text: bool
     method: str | None
     subject: int
-    """Which argument a method is called on."""
+    """The argument that a method is called on."""
     short: bool
-    """Whether the method leaves out arguments that equal their defaults."""
+    """The method leaves out arguments that equal their defaults."""
     zoned: bool
-    """Whether the method and SQL text take a time zone as well, by which the time is shown first."""
+    """The method and SQL text take a time zone as well, by which the time is shown first."""
     elsewhere: Mapping[str, str]
     """Names of methods of PySpark, Polars and pandas, and what to write for them."""
     check: Callable[[str, tuple[Any, ...]], None] | None

@@ -101,7 +101,7 @@ class OperatorSpec:
 
 
 Times: TypeAlias = "tuple[tuple[int, int], ...]"
-"""What the watermark of a stage follows: the least of some clocks, each with how far the stage is behind it, µs."""
+"""The clocks whose least one the watermark of a stage follows, each with how far the stage is behind it, µs."""
 FIRST_CLOCK: Times = ((0, 0),)
 
 

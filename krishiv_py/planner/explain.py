@@ -196,7 +196,7 @@ class Explained:
 
 
 _WHAT: Final = {"Join": "join", "Deduplicate": "deduplication"}
-"""What the flow calls operations that are not windows, by their heading."""
+"""The names in the flow of operations that are not windows, by their heading."""
 
 
 def named_time(text: str) -> str:

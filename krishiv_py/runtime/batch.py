@@ -32,7 +32,7 @@ RESULT: Final = "result"
 OF_RESULTS: Final = "results"
 """The name of the one output of results."""
 OF_LATE_ROWS: Final = "late_rows"
-"""What late rows are counted under that leave."""
+"""The name of the count of late rows that leave."""
 METRICS: Final = "metrics"
 """The report of a bucket."""
 STAGE: Final = "@"
@@ -180,7 +180,7 @@ def deliver(handler: LateEventHandler, tables: list[pa.Table], operator: str, ba
 
 @attrs.define(eq=False)
 class Halt:
-    """Why no other batch runs: somebody stops the query, or something on the driver failed."""
+    """The reason why no other batch runs: somebody stops the query, or something on the driver failed."""
 
     stopping: threading.Event = attrs.field(factory=threading.Event)
     problem: BaseException | None = None

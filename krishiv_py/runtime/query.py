@@ -138,31 +138,31 @@ class BucketMetrics:
     last: int
     """The number of the stage whose buckets are kept without it."""
     moment: Moment
-    """What is in force in the next batch."""
+    """The watermarks and clocks in force in the next batch."""
     aligned: tuple[Alignment, ...] = ()
-    """Which sources wait for which."""
+    """The sources that wait for one another."""
     every_batch: bool = False
-    """Whether batches in which no bucket had anything to do are noted too: over Connect the client knows what is noted."""
+    """Batches in which no bucket had anything to do are noted too: over Connect the client knows what is noted."""
     buckets: dict[str, Report] = attrs.field(factory=dict)
     batch_id: int = -1
     sources_us: dict[str, int] = attrs.field(factory=dict)
     advances: int = 0
     tables: dict[str, TableVersion] = attrs.field(factory=dict)
-    """Which version of each table the last batch that was begun looks rows up in."""
+    """The version of each table that the last batch that was begun looks rows up in."""
     idle: tuple[str, ...] = ()
     """Sources that no watermark waits for."""
     began: float = attrs.field(factory=time.monotonic)
-    """When the batch in hand was begun, s of a clock that never goes back."""
+    """The time at which the batch in hand was begun, s of a clock that never goes back."""
     seconds: float = 0.0
     shown_us: int = UNSET
     """The watermark after the last batch, µs."""
     ended_us: int | None = None
     doubts: tuple[str, ...] = ()
-    """What looks wrong in the event times of this run."""
+    """Sentences about event times of this run that look wrong."""
     partition_times_us: dict[str, int] = attrs.field(factory=dict)
-    """How far each partition got in this run."""
+    """The newest event time of each partition in this run."""
     moved_us: dict[str, int] = attrs.field(factory=dict)
-    """When the watermark of each source last moved in this run, µs since the epoch; under "" that of the whole query."""
+    """The last time that the watermark of each source moved, µs since the epoch; under "" that of the whole query."""
     backlog: Callable[[], dict[str, Backlog]] = dict
     """Asks what no batch has taken, by source."""
     _lock: Any = attrs.field(factory=threading.Lock)

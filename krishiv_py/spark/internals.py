@@ -17,9 +17,9 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 STATE_CLIENTS: Final = ("_statefulProcessorApiClient", "statefulProcessorApiClient")
-"""Where a handle of Spark's state keeps its connection to the JVM. Names, for a class that travels without this package."""
+"""Attributes where a handle of Spark's state keeps its connection to the JVM, for a class that travels alone."""
 STATE_SOCKET: Final = "_client_socket"
-"""Where that connection keeps its socket."""
+"""The attribute in which that connection keeps its socket."""
 
 
 def gateway() -> Any:  # py4j's, which has no types

@@ -147,10 +147,10 @@ def patiently(begin: Callable[[], StreamingQuery], name: str) -> StreamingQuery:
 
 
 _WAIT_S: Final = 2.0
-"""How long a stop may take before Spark is asked again."""
+"""The time that a stop may take before Spark is asked again."""
 _WAITS_IN_SILENCE: Final = 5
 _QUIET_S: Final = 120.0
-"""How long a savepoint waits for a moment between two micro-batches."""
+"""The time that a savepoint waits for a moment between two micro-batches."""
 _LOOK_S: Final = 0.05
 
 
@@ -159,7 +159,7 @@ class StreamQuery(RunningQuery):
     """Implements :class:`krishiv_py.api.query.Query` over a Spark ``StreamingQuery``."""
 
     _gone_types: ClassVar[tuple[type[Exception], ...]] = (Py4JError, OSError)
-    """What is raised where nobody answers."""
+    """Errors that are raised where nobody answers."""
     _end_types: ClassVar[tuple[type[Exception], ...]] = (StreamingQueryException, Py4JError, OSError)
     """That, and Spark's word of a query that failed."""
 

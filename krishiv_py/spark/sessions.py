@@ -90,15 +90,15 @@ def _adjust(running: SparkSession, settings: dict[str, str]) -> None:
 
 
 _MODULES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard")
-"""What PySpark's client imports, and the extra `connect` installs."""
+"""Modules that PySpark's client imports, and the extra `connect` installs."""
 _ANSWER_S: Final = 30.0
-"""How long a server may take to answer; one that is being started takes a few seconds."""
+"""The time that a server may take to answer; one that is being started takes a few seconds."""
 _TRIES: Final = 6
 _PAUSE_MS: Final = 2_000
-"""How often a call to a server of this process is made again, and the longest pause: one that does not answer has died, and
+"""The number of further calls to a server of this process, and the longest pause: one that does not answer has died, and
 PySpark's client would go on for ten minutes."""
 _FREE: Final = {"spark.connect.grpc.binding.port": "0", "spark.connect.grpc.binding.address": "127.0.0.1"}
-"""Where a server of this process listens: PySpark would have it on port 15002, one on a machine."""
+"""The place where a server of this process listens: PySpark would have it on port 15002, one on a machine."""
 _OWN: Final = "SPARK_LOCAL_REMOTE"
 """PySpark's note of a server that this process has, which a session's ``stop()`` ends."""
 _CONNECT: Final = "SPARK_CONNECT_MODE_ENABLED"

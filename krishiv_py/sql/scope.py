@@ -320,7 +320,7 @@ class Env:
 
 
 Inner: TypeAlias = "Callable[[Query, Env], Relation]"
-"""What gives the rows of a query in brackets."""
+"""A function that gives the rows of a query in brackets."""
 
 
 def conjuncts(node: sg.Expression | None) -> list[sg.Expression]:

@@ -15,7 +15,7 @@ from krishiv_py.sql.windows import interval_us
 _KEYWORDS: Final = frozenset({"WINDOW", "SESSION"})
 _TABLE_FUNCTIONS: Final = frozenset({"TUMBLE", "HOP", "CUMULATE", "SESSION"})
 PARTITION: Final = "partition_by"
-"""What stands for PARTITION BY in the arguments of a table function."""
+"""The name of PARTITION BY in the arguments of a table function."""
 
 
 def readable(text: str) -> str:

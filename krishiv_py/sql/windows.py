@@ -22,7 +22,7 @@ from krishiv_py.plan.windows.fixed import AssignedWindow, assigned
 _SAID_AGAIN: Final = re.compile(r"^\s*interval\s+", re.IGNORECASE)
 """Spark's ``window(ts, 'interval 1 minute')``."""
 _ZONE: Final = re.compile(r"^(?!interval\b)[a-z]", re.IGNORECASE)
-"""How a text begins that is the name of a time zone, and no length."""
+"""The beginning of a text that is the name of a time zone, and no length."""
 _CALENDAR: Final = re.compile(r"^\s*(?:interval\s+)?(\d{1,9})\s*(hour|day|week|month|quarter|year)s?\s*$", re.IGNORECASE)
 _IN_MONTHS: Final[dict[CalendarUnit, int]] = {"month": 1, "quarter": 3, "year": 12}
 _IN_DAYS: Final[dict[CalendarUnit, int]] = {"day": 1, "week": 7}

@@ -129,7 +129,7 @@ class Driver(Answering):
         self._lateness = Lateness(self._plan)
         self._feed: Feed | None = None
         self._done: list[list[BatchDone]] = []
-        """What each stage gave in the last batch."""
+        """The results of each stage in the last batch."""
 
     @property
     def _stages(self) -> list[ProcessStage]:

@@ -43,7 +43,7 @@ _DESCRIBED: Final = {
     "protobuf_message": ("protobuf",),
     "schema_registry": ("avro", "protobuf", "json"),
 }
-"""What describes values, and the formats it is for."""
+"""Options that describe values, and the formats they are for."""
 PARTITION_SOURCE: Final = "kafka_source"
 _MOST_LOOKED_UP: Final = 10
 """Of how many topics the registered schema is looked up before a query starts."""

@@ -37,7 +37,7 @@ _CALL_S: Final = 6.0
 """A broker that runs answers a transactional call sooner. A user may wait for longer: then another producer is made."""
 _OVERRUN_S: Final = 1.0
 _OPEN_MS: Final = "300000"
-"""How long a transaction may be open. A restarted query ends at once what the one before it left open."""
+"""The time that a transaction may be open. A restarted query ends at once what the one before it left open."""
 
 
 _AGAIN: Final = "see to the broker and to the rights of the user, then start the query again: it goes on with this batch"
@@ -53,9 +53,9 @@ _HINTS: Final = {
     "_FENCED": "another process goes on with this query; let one query run from a checkpoint",
     "_MSG_TIMED_OUT": "see to the broker, or allow more time with timeout=; started again, the query goes on with this batch",
 }
-"""What helps, by the name of librdkafka's error."""
+"""Hints by the name of librdkafka's error."""
 _FOLLOWING: Final = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
-"""Why messages were not taken that a transaction which failed left behind."""
+"""The errors of messages that a failed transaction did not send."""
 _PASSING: Final = frozenset(
     {
         "COORDINATOR_LOAD_IN_PROGRESS",
@@ -72,7 +72,7 @@ _PASSING: Final = frozenset(
 
 
 Message: TypeAlias = tuple["bytes | None", "bytes | None", "list[tuple[str, bytes | None]]"]
-"""What is written: value, key, headers."""
+"""A message to write: value, key, headers."""
 
 
 class AwayError(OperatorError):

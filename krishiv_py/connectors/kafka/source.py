@@ -50,7 +50,7 @@ else:
 KafkaPosition: TypeAlias = (
     "Literal['earliest', 'latest'] | int | dt.datetime | Mapping[int, int | str] | Mapping[str, Mapping[int, int | str]]"
 )
-"""Where to begin or end: a word, a time (``int`` is ms since the epoch), or offsets by partition (or by topic)."""
+"""The place to begin or end at: a word, a time (``int`` is ms since the epoch), or offsets by partition (or by topic)."""
 Where: TypeAlias = "When | tuple[tuple[Place, int | str], ...]"
 """The same as a value: a word, ms since the epoch, or one of these for each partition."""
 _WORDS: Final = ("earliest", "latest")
@@ -322,9 +322,9 @@ ValueFormat: TypeAlias = Literal["json", "avro", "protobuf", "arrow", "bytes"]
 OnLost: TypeAlias = Literal["fail", "warn"]
 _POLL_S: Final = (0.005, 0.1)
 _LOOK_S = 5.0
-"""How often new partitions are looked for."""
+"""The time between two looks for new partitions."""
 _AHEAD_MS = 3_600_000
-"""How far ahead of the driver's clock timestamps of records may be; brokers refuse more by default."""
+"""The most by which timestamps of records may be ahead of the driver's clock; brokers refuse more by default."""
 
 
 @attrs.define(eq=False)

@@ -324,9 +324,9 @@ def at_key(value: Value, key: Value) -> Value:
 P = ParamSpec("P")
 
 MOST_ELEMENTS: Final = 2**31 - 16
-"""How many elements the lists of one batch can have."""
+"""The number of elements that the lists of one batch can have."""
 MOST_BYTES: Final = 2**31 - 16
-"""How many bytes the elements of one list can have, as in Spark."""
+"""The number of bytes that the elements of one list can have, as in Spark."""
 _US_PER_DAY: Final = 86_400_000_000
 
 

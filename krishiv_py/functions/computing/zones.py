@@ -31,7 +31,7 @@ from krishiv_py.types import zone_of
 
 _SECOND: Final = 1_000_000
 _STEP: Final = 6 * 3_600 * _SECOND
-"""How far apart offsets are looked at: no clock is changed twice between."""
+"""The distance at which offsets are looked at: no clock is changed twice between."""
 _BLOCK: Final = 2_048 * _STEP
 _MARGIN: Final = 8 * _STEP
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)

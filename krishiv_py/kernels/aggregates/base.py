@@ -478,7 +478,7 @@ class OneValue(AggKernel):
 Make: TypeAlias = "Callable[[Any, pa.DataType], AggKernel]"
 M = TypeVar("M", bound=Make)
 KERNELS: Final[dict[type[AggCall], Make]] = {}
-"""What makes the kernel of a call over values of a type, by the class of the call."""
+"""Functions that make the kernel of a call over values of a type, by the class of the call."""
 
 
 def computes(*calls: type[AggCall]) -> Callable[[M], M]:

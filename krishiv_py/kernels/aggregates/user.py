@@ -54,7 +54,7 @@ _PLAIN: Final = frozenset(
 )
 """Modules and names of types that hold values and run nothing."""
 _REBUILD: Final = frozenset({("copyreg", "__newobj__"), ("copyreg", "_reconstructor"), ("builtins", "object")})
-"""What pickles of ordinary classes are made with."""
+"""Names that pickles of ordinary classes are made with."""
 _CODE: Final = re.compile(r"[<>|=]?[biufcSUVmM]\d{1,9}(\[\d{0,9}[a-zA-Z]{1,2}\])?")
 """A dtype of values without pointers, as ``dtype.str`` writes it."""
 _LAST_CHARACTER: Final = 0x10FFFF
@@ -331,7 +331,7 @@ _READERS: Final[dict[tuple[str, str], Any]] = {
     **{(f"numpy.{core}.numeric", "_frombuffer"): _old_buffer for core in ("_core", "core")},
     **{("datetime", c.__name__): _checked(c) for c in (dt.date, dt.datetime, dt.time)},
 }
-"""What a name in a pickle gives in place of what it names."""
+"""Stand-ins for what names in a pickle name."""
 _TOO_MANY = "return a list with one accumulator for each of the n_groups groups"
 
 

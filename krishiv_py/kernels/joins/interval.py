@@ -210,7 +210,7 @@ class IntervalJoinOperator(JoinOperator):
         assert isinstance(spec.operation, IntervalJoin)
         self.join = spec.operation
         self.reach_us = self.join.extent.length_us + self.late_us + most_lag_us(spec.watermark)
-        """How far apart two rows of a key and side may be that count for its limit: for as long one may be kept."""
+        """The most time between two rows of a key and side that count for its limit: for as long one may be kept."""
         self.given = GIVEN.get(spec.operation.how, (False, False))
         self.schemas = tuple(self.schema_of(half).append(pa.field(MET, pa.bool_())) for half in self.halves)
 

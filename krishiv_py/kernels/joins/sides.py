@@ -27,7 +27,7 @@ IS_LEFT: Final = "s"
 NUMBER: Final = "n"
 """The number of a row among those of its side, in order of arrival."""
 MET: Final = "m"
-"""Whether a row met another in the batch that brought it."""
+"""The column that says that a row met another in the batch that brought it."""
 GIVEN: Final = {"left": (True, False), "right": (False, True), "full": (True, True), "anti": (True, False)}
 """Of which sides a row that met nobody is given."""
 _MARKS: Final = pa.schema([pa.field(HASH, pa.int64()), pa.field(TIME, pa.int64())])

@@ -40,7 +40,7 @@ ROWS, FIRED, DONE, SNAP = "__u", "__f", "__c", "__s"
 NEWEST = "__m"
 """The newest event time, where rows are counted: see :class:`PairLog`."""
 LENT: Final = -1
-"""What a lent snapshot has for its number of rows."""
+"""The number of rows that a lent snapshot has."""
 
 
 @attrs.frozen(eq=False)

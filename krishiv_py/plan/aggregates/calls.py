@@ -17,7 +17,7 @@ from krishiv_py.plan.expressions.trees import listed, render
 from krishiv_py.plan.names import encodable
 
 Takes: TypeAlias = Literal["rows", "values", "comparable", "numbers", "integers", "conditions"]
-"""What an aggregate can be given: also rows as such and columns without a type, values of any type, values that have an order,
+"""Inputs of an aggregate: also rows as such and columns without a type, values of any type, values that have an order,
 numbers, whole numbers, or booleans."""
 
 

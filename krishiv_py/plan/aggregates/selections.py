@@ -142,7 +142,7 @@ class TopK(AggCall):
     func: ClassVar[str] = "top_k"
     k: int = 1
     then: tuple[Literal["smallest", "largest"], ...] = ()
-    """What comes first of rows that are equal so far, by the second field, the third and so on."""
+    """The order of rows that are equal so far, by the second field, the third and so on."""
 
     def _settings(self) -> list[str]:
         return [f"k={self.k}", *([f"then by {', '.join(self.then)}"] if self.then else [])]
@@ -155,7 +155,7 @@ class BottomK(AggCall):
     func: ClassVar[str] = "bottom_k"
     k: int = 1
     then: tuple[Literal["smallest", "largest"], ...] = ()
-    """What comes first of rows that are equal so far, by the second field, the third and so on."""
+    """The order of rows that are equal so far, by the second field, the third and so on."""
 
     def _settings(self) -> list[str]:
         return [f"k={self.k}", *([f"then by {', '.join(self.then)}"] if self.then else [])]
@@ -178,7 +178,7 @@ def min_by(arg: Expr | str, by: Expr | str) -> AggCall:
 
 
 Then: TypeAlias = 'Sequence[tuple[Expr | str, Literal["smallest", "largest"]]]'
-"""What ranks rows that are equal so far, and which of its values come first."""
+"""Expressions that rank rows that are equal so far, and which of their values come first."""
 
 
 @aggregate()

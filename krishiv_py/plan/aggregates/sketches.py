@@ -157,7 +157,7 @@ class Histogram(AggCall):
     func: ClassVar[str] = "histogram"
     _takes: ClassVar[Takes] = "numbers"
     bounds: tuple[float, ...] = ()
-    """Where bins begin."""
+    """The places at which bins begin."""
 
     def _settings(self) -> list[str]:
         return [repr(list(self.bounds))]

@@ -135,7 +135,7 @@ _HINTS: Final = {
     "hash": "use the name as the key of a dict, or .same_as(other) to compare expressions",
     "pos": "leave the sign out",
 }
-"""What to write instead of Python's operators and functions that no expression has."""
+"""Hints for Python's operators and functions that no expression has."""
 
 
 class Expr(FunctionMethods, Namespaces):

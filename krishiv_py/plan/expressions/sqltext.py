@@ -169,7 +169,7 @@ _OTHERS: Final[dict[str, int]] = {
     **dict.fromkeys(("any_value", "first", "first_value", "last", "last_value"), 2),
     **dict.fromkeys(("date_diff", "datediff"), 3),
 }
-"""How many arguments other calls have of which the parser takes more and forgets them."""
+"""The number of arguments of other calls, of which the parser takes more and forgets them."""
 _SKIPPING: Final = ("any_value", "first", "first_value", "last", "last_value")
 _CALL: Final = re.compile(r"\w\s*\(")
 

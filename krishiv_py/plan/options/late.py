@@ -15,13 +15,13 @@ from krishiv_py.plan.checks import a_number, one_of
 
 OnMalformed: TypeAlias = Literal["fail", "side_output"]
 AfterRead: TypeAlias = Literal["keep", "archive", "delete"]
-"""What is done with a file when the batch that read it is committed."""
+"""The fate of a file when the batch that read it is committed."""
 MissingColumns: TypeAlias = Literal["fail", "null"]
 Nanoseconds: TypeAlias = Literal["fail", "cut"]
 Fields: TypeAlias = tuple[tuple[str, pa.DataType], ...]
 
 OF_FILES: Final[Fields] = (("file", pa.string()), ("line", pa.int64()), ("text", pa.string()), ("problem", pa.string()))
-"""What late rows tell of a malformed line or file."""
+"""The columns that late rows have for a malformed line or file."""
 OF_RECORDS: Final[Fields] = (
     ("topic", pa.string()),
     ("partition", pa.int32()),
@@ -30,14 +30,14 @@ OF_RECORDS: Final[Fields] = (
     ("value", pa.binary()),
     ("problem", pa.string()),
 )
-"""What late rows tell of a malformed record of a topic."""
+"""The columns that late rows have for a malformed record of a topic."""
 
 
 LateWanted: TypeAlias = Literal["rows", "keys", "count"]
 OnError: TypeAlias = Literal["fail", "side_output"]
-"""What becomes of rows for which a function or a handler raises."""
+"""The fate of rows for which a function or a handler raises."""
 LateColumns: TypeAlias = Literal["rows", "keys", "count", "shown"]
-"""What a plan gives of a late row: what is wanted, or what the test driver shows."""
+"""The part of a late row that a plan gives: what is wanted, or what the test driver shows."""
 
 
 @attrs.frozen(eq=False)

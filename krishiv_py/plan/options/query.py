@@ -23,7 +23,7 @@ SessionTouch: TypeAlias = Literal["separate", "merge"]
 EmitMode: TypeAlias = Literal["final", "updates", "retractions"]
 DEFAULT_FUTURE_US = 60_000_000
 MAX_LISTED = 50_000_000
-"""How many values the lists of one key may hold together in one step, unless ``max_listed`` says otherwise."""
+"""The number of values that the lists of one key may hold together in one step, unless ``max_listed`` says otherwise."""
 
 
 @attrs.frozen(init=False)
@@ -96,7 +96,7 @@ class QueryOptions:
     future_action: FutureAction = "warn"
     future_reference: FutureReference = "clock"
     late_watermark: LateWatermark = "batch"
-    """Which watermark says that a row is late: that of its batch, or that of the batch before (SEMANTICS §4.6)."""
+    """The watermark that says that a row is late: that of its batch, or that of the batch before (SEMANTICS §4.6)."""
     max_listed: int = MAX_LISTED
     named: str | None = None
     """The name of the stage, by which its state is found again (SEMANTICS §12.2)."""

@@ -39,9 +39,9 @@ _SECOND: Final = 1_000_000
 _HOUR: Final = 3_600 * _SECOND
 _DAY: Final = 24 * _HOUR
 _BLOCK: Final = 512 * _DAY
-"""How long the stretches are for which bounds are kept."""
+"""The length of the stretches for which bounds are kept."""
 _MOST_DAYS: Final = 27
-"""How late in a month windows may begin: all months have a 28th."""
+"""The most days by which windows may begin later in a month: all months have a 28th."""
 _CALENDAR_PART: Final = re.compile(r"(?<![\d.])(\d{1,6})\s*(month|quarter|year)s?(?![a-zA-Z])", re.IGNORECASE)
 _EPOCH: Final = dt.datetime(1970, 1, 1)
 _CYCLE: Final = 146_097

@@ -32,7 +32,7 @@ from krishiv_py.plan.operation import Extent, Grid
 from krishiv_py.plan.windows.window import WindowOperation
 
 MAX_OVERLAP: Final = 100_000
-"""How many windows a row may be in, unless ``max_overlap`` says otherwise."""
+"""The number of windows that a row may be in, unless ``max_overlap`` says otherwise."""
 
 
 @attrs.frozen

@@ -93,7 +93,7 @@ _LOOK_S: Final = 1.0
 _AGAIN_S: Final = 1.0
 """After how long a missing note is looked for again: some stores replace a file by removing it first."""
 _FAILED: Final = (OSError, pa.ArrowException)
-"""What Arrow says when a store does not answer; where credentials cannot be renewed, it is not an OSError."""
+"""The errors that Arrow raises when a store does not answer; where credentials cannot be renewed, it is not an OSError."""
 _held: Final[dict[tuple[int, int], Lease]] = {}
 _holding: Final = threading.RLock()
 

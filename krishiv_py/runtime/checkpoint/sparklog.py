@@ -342,7 +342,7 @@ def _lists_files(store: Store, path: str) -> bool:
 
 
 _DESCRIBED: Final = ("_metadata", "_stateSchema")
-"""Where Spark describes an operator's state: a few small files."""
+"""The places where Spark describes an operator's state: a few small files."""
 
 
 def check_log(checkpoint: str, sources: int) -> None:

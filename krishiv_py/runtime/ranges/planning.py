@@ -38,7 +38,7 @@ from krishiv_py.storage.files import store_at
 _MOST_BATCHES: Final = 100_000
 _MOST_S: Final = 5.0
 _LEAD_S: Final = 0.1
-"""How long before Spark looks for a batch it is planned, at least."""
+"""The least time between the plan of a batch and the moment Spark looks for it."""
 _SLOW_S: Final = 0.1
 """A source that takes so long to plan does it while the batch before runs."""
 _TRIED_S: Final = 1.0
@@ -57,27 +57,27 @@ class RangePlanner:
     log: RangeLog
     now: Callable[[], int]
     aligned: tuple[Alignment, str] | None = None
-    """Who says whether it may go on, and what it is called there."""
+    """The object that says whether it may go on, and its name there."""
     interval_us: int | None = None
-    """How long Spark waits between two batches, where it does."""
+    """The pause that Spark makes between two batches, where it makes one."""
     _planned_s: float = 0.0
-    """How long the source took for its last plan."""
+    """The time that the source took for its last plan."""
     _names: Taken | None = None
     _listed: Listed | None = None
-    """How Spark finds the files that it reads itself."""
+    """The list by which Spark finds the files that it reads itself."""
     _checked: int = -1
     _busy: bool = False
     _begun_us: int = 0
     _at_once: bool = True
     _everything: bool = False
-    """Whether all there is is planned before the query begins."""
+    """All there is is planned before the query begins."""
     _done: int = -1
     _planning: threading.RLock = attrs.field(factory=threading.RLock)
     _taken: int = -1
     _dropped: int = -1
-    """What was taken when files of the log were removed last."""
+    """The last batch that was taken when files of the log were removed last."""
     _newest: NotedRanges | None = None
-    """What was planned last, in this run."""
+    """The ranges that were planned last, in this run."""
     _known_position: tuple[int, str | None] | None = None
     """The position of the source after a batch, by its number."""
     _finished_at: int = -1

@@ -52,7 +52,7 @@ class NotedLedger(BucketMetrics):
     """Holds what the server's process notes of the query next to the checkpoint."""
 
     held: dict[str, int] = attrs.field(factory=dict)
-    """How often each source was held back there."""
+    """The number of times that each source was held back there."""
     waits: list[str] = attrs.field(factory=list)
     waiting_rows: dict[str, Backlog] = attrs.field(factory=dict)
 

@@ -164,7 +164,7 @@ def _unask(checkpoint: str) -> None:
 
 
 Planning = Literal["one by one", "all there is", "no more"]
-"""When the server's process plans: while the query runs, once before it, or never, as an earlier run has planned all."""
+"""The moment to plan on the server: while the query runs, once before it, or never, as an earlier run has planned all."""
 NO_MORE: Final = "no more"
 _AGAIN_S: Final = 0.5
 

@@ -165,7 +165,7 @@ def look(folders: Sequence[Folder]) -> Machine:
 
 
 def _problem(folder: Folder) -> str:
-    """Why this process cannot use a folder; empty if it can."""
+    """Return the reason why this process cannot use a folder; empty if it can."""
     try:
         store, root = store_at(folder.path)
         if folder.token is None:
@@ -252,7 +252,7 @@ _MODULES: Final = (
     ("pyarrow", "pyarrow"),
     ("sqlglot", "sqlglot"),
 )
-"""What tasks import, by the names that pip knows."""
+"""Packages that tasks import, by the names that pip knows."""
 
 
 def check_agreement(spark: SparkSession, *, given: bool) -> None:

@@ -46,7 +46,7 @@ BUCKETS: Final = "spark.krishiv.buckets"
 JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 FSYNC: Final = "spark.krishiv.fsync"
-"""Whether what is written must survive a loss of power (docs/state.md); by default where the profile is a durable one."""
+"""The switch for files that must survive a loss of power (docs/state.md); by default where the profile is a durable one."""
 
 SHARED: Final = "spark.krishiv.sharedFolders"
 """Says that local paths are mounted on every machine of the cluster."""

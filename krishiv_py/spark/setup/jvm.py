@@ -170,7 +170,7 @@ _LAST_WORDS_S: Final = 2.0
 _LONGEST_REASON: Final = 400
 _BOOT: Final = "Error occurred during initialization of VM"
 _OPENING: Final = re.compile(rf"(?:NOTE: )?Picked up |{_BOOT}$")
-"""What a JVM says before it comes to the reason."""
+"""Lines of a JVM before it comes to the reason."""
 _END_S: Final = 10.0
 _CHATTER: Final = re.compile(
     rb"WARNING: Using incubator modules: jdk\.incubator\.vector\r?\n"
@@ -180,7 +180,7 @@ _CHATTER: Final = re.compile(
     rb"|(?:Starting )?Streaming TransformWithState(?:InPandas)? Python worker"
     rb"(?:\.| finish init stage | received parameters | Starting execution | Completed execution ).*\r?\n"
 )
-"""What the JVM and PySpark's worker on the driver write at every start, whatever the log level: no setting turns it off."""
+"""Lines of the JVM and of PySpark's worker on the driver at every start, whatever the log level: no setting turns them off."""
 
 
 @contextmanager

@@ -21,10 +21,10 @@ from pyspark import daemon, worker
 from krishiv_py.spark.tasks import bounded, pack, processor, rows
 
 LOADED: Final = (pyarrow.compute, pyarrow.parquet, worker, bounded, pack, processor, rows)
-"""What tasks begin with. More is loaded by those who use it."""
+"""Modules that tasks begin with. More is loaded by those who use it."""
 
 ALLOCATOR: Final = "JE_ARROW_MALLOC_CONF"
-"""Where the script tells Arrow's allocator to begin no thread; programs that tasks start need not know."""
+"""The variable by which the script keeps Arrow's allocator from threads; programs that tasks start need not know."""
 
 _THREADS: Final = "/proc/self/task"
 _WORKER: Final = daemon.worker

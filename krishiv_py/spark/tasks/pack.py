@@ -82,7 +82,7 @@ PACKED: Final = pa.schema(
 
 
 Passing: TypeAlias = tuple[str, bytes]
-"""What a row for the driver is called, and what it says."""
+"""The name of a row for the driver, and its content."""
 
 
 class PassesRows(Protocol):

@@ -38,7 +38,7 @@ from krishiv_py.storage.checksums import encode
 _FLUSH_ROWS: Final = 1 << 20
 _OUT: Final = pa.schema([pa.field("kind", pa.string()), pa.field("bucket", pa.int32()), pa.field("blob", pa.binary())])
 _EARLIER: Final = "earlier"
-"""What the metrics of all batches before the last one are kept under."""
+"""The name of the metrics of all batches before the last one."""
 
 
 @attrs.frozen(eq=False)
@@ -176,7 +176,7 @@ def _out(kind: str, task: int, blob: bytes) -> pa.RecordBatch:
 STATE: Final = "chunks"
 """The one state variable: what a bucket keeps, by name."""
 ANSWER_S: Final = 60.0
-"""How long Spark's server of the state may take for its first answer, which needs milliseconds; a dead thread gives none."""
+"""The time for the first answer of Spark's server of the state, which needs milliseconds; a dead thread gives none."""
 NO_ANSWER: Final = "Spark's server of the state gave no answer"
 """The error of a task that waited in vain begins so; the driver runs the batch again."""
 

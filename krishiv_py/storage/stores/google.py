@@ -23,7 +23,7 @@ from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extr
 from krishiv_py.storage.store import CopyingBucket, Store, StoreKind, Version, bucket_and_key, connections, in_bucket, noted
 
 PREFIX: Final = "fs.gs."
-"""How the names of the connector's settings begin."""
+"""The beginning of the names of the connector's settings."""
 NAMES: Final = ("storage.root.url", "auth.type", "auth.service.account.json.keyfile", "project.id")
 """Settings that are forwarded."""
 KEY_FILE: Final = "SERVICE_ACCOUNT_JSON_KEYFILE"

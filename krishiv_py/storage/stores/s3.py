@@ -33,7 +33,7 @@ from krishiv_py.storage.store import (
 )
 
 PREFIX: Final = "fs.s3a."
-"""How the names of Hadoop's settings begin."""
+"""The beginning of the names of Hadoop's settings."""
 NAMES: Final = (
     *("access.key", "secret.key", "session.token", "aws.credentials.provider", "endpoint"),
     *("endpoint.region", "path.style.access", "connection.ssl.enabled"),

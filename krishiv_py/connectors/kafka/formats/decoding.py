@@ -21,7 +21,7 @@ from krishiv_py.types import type_text
 
 _FEW: Final = 16
 NO_VALUE: Final = "no value (a tombstone)"
-"""What is wrong with a record that has none."""
+"""The problem of a record that has none."""
 
 
 @attrs.frozen(eq=False)
@@ -216,7 +216,7 @@ def _time_of_day(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 _FILE: Final = b"ARROW1\0\0"
-"""What an IPC file begins with."""
+"""The beginning of an IPC file."""
 
 
 def decode_arrow(schema: pa.Schema, values: Sequence[bytes | None]) -> Decoded:

@@ -35,7 +35,7 @@ _DESCRIBED: Final = {
     "protobuf_message": ("protobuf",),
     "schema_registry": ("avro", "protobuf"),
 }
-"""What describes values, and the formats it is for."""
+"""Options that describe values, and the formats they are for."""
 
 
 @attrs.frozen

@@ -16,10 +16,10 @@ from krishiv_py.errors import RAISED, SourceError, failure_text, missing_extra
 from krishiv_py.plan.checks import a_text
 
 FRAME: Final = struct.Struct(">bI")
-"""What a value begins with: a zero byte, and the number of its schema."""
+"""The beginning of a value: a zero byte, and the number of its schema."""
 _NOT_DECODED: Final = "values cannot be decoded"
 NO_NUMBER: Final = "it does not begin with the number of a schema"
-"""What is wrong with a value that does not."""
+"""The problem of a value that does not."""
 
 
 @attrs.frozen

@@ -547,9 +547,9 @@ class LookBackOperator(FiringOperator):
 
 
 _COPIED: Final = 2_000_000
-"""How many rows are copied at a time for disturbed windows."""
+"""The number of rows that are copied at a time for disturbed windows."""
 _LOOKED_AT: Final = 40
-"""How many times as many rows as may be listed are copied for one key in one step, at a few seconds for each time."""
+"""The most rows copied for one key in one step, as a multiple of those that may be listed; each takes a few seconds."""
 
 
 class ArrivalOperator(LookBackOperator):
