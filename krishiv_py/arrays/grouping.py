@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.ranges import portions
+from krishiv_py.arrays.ranges import expand, portions
 from krishiv_py.arrays.sorting import numbered, stable_order
 from krishiv_py.arrays.types import Hashes, Ints, Mask, NumPy, pick, rows_a_part
 
@@ -218,12 +218,14 @@ def _mix(values: Hashes) -> Hashes:
 
 def _hash_bytes(array: pa.Array) -> Hashes:
     """Polynomial hash of variable-length values, over the bytes of many at once: numbers of 64 bits are made of each."""
-    binary = pc.cast(array, pa.large_binary()).fill_null(b"")
+    binary = pc.cast(array, pa.large_binary())
+    if binary.null_count:
+        binary = binary.fill_null(b"")
     offsets = np.frombuffer(binary.buffers()[1], np.int64)[binary.offset : binary.offset + len(binary) + 1]
-    lengths = np.diff(offsets)
-    parts = portions(lengths, _HASHED_BYTES)
-    if len(parts) < 2:
+    lengths = offsets[1:] - offsets[:-1]
+    if not len(lengths) or offsets[-1] - offsets[0] < _HASHED_BYTES:
         return _hashed(binary, offsets, lengths)
+    parts = portions(lengths, _HASHED_BYTES)
     return np.concatenate([_hashed(binary, offsets[low : high + 1], lengths[low:high]) for low, high in parts])
 
 
@@ -278,6 +280,36 @@ def key_hashes(columns: list[pa.Array | pa.ChunkedArray], n_rows: int) -> Ints:
     for column in columns:
         total = _mix(total * np.uint64(31) + hash_values(column))
     return total.view(np.int64)
+
+
+@attrs.frozen(eq=False)
+class HashIndex:
+    """Where rows are, by the hash of their key.
+
+    Attributes
+    ----------
+    hashes : ndarray of int64
+        The hashes of all rows, ascending.
+    order : ndarray of int64
+        The row of each hash; of equal ones ascending.
+    """
+
+    hashes: Ints
+    order: Ints
+
+    @classmethod
+    def of(cls, columns: list[pa.Array | pa.ChunkedArray], n_rows: int) -> HashIndex:
+        """Return the index of rows with these key columns."""
+        hashes = key_hashes(columns, n_rows)
+        order = stable_order(hashes)
+        return cls(hashes[order], order)
+
+    def rows(self, wanted: Ints) -> Ints:
+        """Return the rows with some hashes, which ascend; rows ascend, too."""
+        start, stop = self.hashes.searchsorted(wanted), self.hashes.searchsorted(wanted, side="right")
+        if len(wanted) == 1:
+            return self.order[start[0] : stop[0]]
+        return np.sort(self.order[expand(start, stop)[0]])
 
 
 def buckets(columns: list[pa.Array | pa.ChunkedArray], n_rows: int, n_buckets: int) -> Ints:

@@ -3,156 +3,28 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import os
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, Final, Literal
 
-import attrs
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from krishiv_py.arrays.grouping import among, key_hashes
-from krishiv_py.arrays.ranges import expand
-from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, pick
 from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import keys_of, keys_to_close
 from krishiv_py.errors import KrishivError, OperatorError, PlanError, failure_text, own_type
 from krishiv_py.in_process.engine import Engine
+from krishiv_py.in_process.lookup import KeyIndexes
 from krishiv_py.in_process.moving import save
 from krishiv_py.in_process.outputs import MOST_ROWS, LastResults
-from krishiv_py.in_process.stage import ProcessStage, StageBucket
-from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.checks import PathLike, a_number, a_path, wait_us
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.query import BucketMetrics, QueryRows, RunningQuery, holding
-
-
-@attrs.frozen(eq=False)
-class _Index:
-    table: pa.Table
-    hashes: Ints
-    order: Ints
-
-
-@attrs.define(eq=False)
-class KeyIndexes:
-    """Open windows of a few keys, without a look at the others: an index for each large table of the state.
-
-    Tables of a state are never changed, only replaced. So an index, made at its first use, holds as long as its table is there,
-    and after a batch only the tables that it wrote are looked at once more. Small tables are searched.
-
-    Attributes
-    ----------
-    stage : ProcessStage
-        The stage.
-    """
-
-    stage: ProcessStage
-    _buckets: dict[int, _BucketIndexes] = attrs.field(factory=dict)
-
-    def open_windows(self, keys: pa.Table) -> pa.Table:
-        """Return what is in state of some keys, as :meth:`ProcessStage.state` shows it."""
-        stage = self.stage
-        if stage.spec.operation.extent.grid is None:
-            windows, shown = stage.state(), list(stage.spec.keys)
-            return windows.filter(pa.array(among(windows, keys.rename_columns(shown), shown)))
-        keys = keys.rename_columns([field.name for field in stage.stage.layout.key_fields])
-        tables = []
-        for number, mine in stage.shared(keys):  # rows of its tables do not refer to one another
-            bucket = stage.buckets[number]
-            indexes = self._buckets.get(number)
-            if indexes is None or indexes.bucket is not bucket:
-                indexes = self._buckets[number] = _BucketIndexes(bucket)
-            tables.append(indexes.open_windows(mine))
-        return pa.concat_tables(tables) if tables else stage.buckets[0].state().slice(0, 0)
-
-
-@attrs.define(eq=False)
-class _BucketIndexes:
-    """The indexes of a bucket, by the names of its tables."""
-
-    bucket: StageBucket
-    _known: dict[str, _Index] = attrs.field(factory=dict)
-
-    def open_windows(self, keys: pa.Table) -> pa.Table:
-        bucket, store = self.bucket, self.bucket.store
-        if len(self._known) > 2 * len(store.tables) + 16:
-            self._known = {name: index for name, index in self._known.items() if name in store.tables}
-        view = _OfKeys(store.tables, self, keys, keys.column_names)
-        windows = bucket.stage.operator.state(Bucket(view, bucket.meta, pages=bucket.pages))
-        shown = list(bucket.stage.spec.keys)
-        of_them = among(windows, keys.rename_columns(shown), shown)
-        return windows if of_them.all() else windows.filter(pa.array(of_them))  # hashes may meet
-
-    def index(self, name: str, table: pa.Table, names: Sequence[str]) -> _Index:
-        """Return the index of a table."""
-        known = self._known.get(name)
-        if known is None or known.table is not table:
-            hashes = key_hashes([table[n] for n in names], table.num_rows)
-            order = stable_order(hashes)
-            known = self._known[name] = _Index(table, hashes[order], order)
-        return known
-
-
-_SEARCHED: Final = 4_096
-"""Rows of a table that is searched each time: another one soon takes its place, and an index would be of no use then."""
-_FEW_KEYS: Final = 64
-
-
-@attrs.define(eq=False)
-class _OfKeys(MemoryStore):
-    """The tables of a state with the rows of some keys, and of those with the same hashes; it is read only."""
-
-    tables: Mapping[str, pa.Table]  # type: ignore[assignment]  # which is not changed
-    indexes: _BucketIndexes
-    keys: pa.Table
-    names: list[str]
-    _searched: list[tuple[str, pa.Array]] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        plain = self.keys.num_rows <= _FEW_KEYS and all(map(_is_plain, self.keys.schema.types))
-        self._searched = [(name, self.keys[name].combine_chunks()) for name in self.names] if plain else []
-
-    def get(self, name: str) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.state.store.ChunkStore`."""
-        table = self.tables[name]
-        there = table.column_names
-        if not self.names or not all(key in there for key in self.names):
-            return table
-        searched = self._searched and table.num_rows <= _SEARCHED
-        rows = self._matching(table) if searched else self._looked_up(self.indexes.index(name, table, self.names))
-        return table.slice(rows[0] if len(rows) else 0, len(rows)) if len(rows) < 2 else pick(table, rows)
-
-    def _matching(self, table: pa.Table) -> Ints:
-        of_them: Any = True
-        for name, keys in self._searched:
-            of_them = pc.is_in(table[name], value_set=keys).to_numpy() & of_them
-        rows: Ints = of_them.nonzero()[0]
-        return rows
-
-    def _looked_up(self, index: _Index) -> Ints:
-        start, stop = index.hashes.searchsorted(self._hashes), index.hashes.searchsorted(self._hashes, side="right")
-        return np.sort(index.order[expand(start, stop)[0]]) if (start < stop).any() else index.order[:0]
-
-    @functools.cached_property
-    def _hashes(self) -> Ints:
-        return np.unique(key_hashes(list(self.keys.columns), self.keys.num_rows))
-
-
-def _is_plain(type_: pa.DataType) -> bool:
-    """Return whether equal values of a type are equal bytes."""
-    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_binary, pa.types.is_boolean, pa.types.is_temporal)
-    return any(is_kind(type_) for is_kind in kinds)
-
 
 _LONG_S: Final = 5.0
 """After so long, stop() says what it waits for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import numbers
 import re
 from typing import Any, Final, TypeAlias
@@ -57,6 +58,7 @@ def _scale(unit: str, value: str, name: str) -> int | None:
     return _UNITS.get(lower.removesuffix("s")) if len(lower) > 3 else None  # "mins" is a plural, "hs" is none
 
 
+@functools.lru_cache(256)
 def _parse(value: str, name: str) -> int:
     total, pos = 0, 0
     text = value.strip()

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
 import attrs
+import numpy as np
 import pyarrow as pa
 from typing_extensions import Self
 
 from krishiv_py.api.missing import Answering, answering
-from krishiv_py.arrays.grouping import among, key_hashes
-from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, pick
+from krishiv_py.arrays.grouping import HashIndex, among, key_hashes
+from krishiv_py.arrays.types import pick
 from krishiv_py.connectors.ranges import Backlog
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.known import ReadableSink, side_output
@@ -53,8 +53,7 @@ class KeyedRows:
     """Rows in their order, and an index of them by key, which is made when somebody looks."""
 
     table: pa.Table
-    hashes: Ints | None = None
-    order: Ints | None = None
+    _index: HashIndex | None = None
 
     @property
     def nbytes(self) -> int:
@@ -62,16 +61,14 @@ class KeyedRows:
 
     def rows_of(self, key: pa.Table, mark: int, names: Sequence[str], most: int) -> pa.Table | None:
         """Return the newest rows of a key with this hash, `most` at the most; None if there are none."""
-        if self.hashes is None or self.order is None:
-            hashes = key_hashes([self.table[name] for name in names], self.table.num_rows)
-            self.order = stable_order(hashes)
-            self.hashes = hashes[self.order]
-        start, stop = self.hashes.searchsorted(mark, side="left"), self.hashes.searchsorted(mark, side="right")
-        if start == stop:
+        if self._index is None:
+            self._index = HashIndex.of([self.table[name] for name in names], self.table.num_rows)
+        places = self._index.rows(np.array([mark]))
+        if not len(places):
             return None
-        rows = pick(self.table, self.order[max(start, stop - most) : stop])
+        rows = pick(self.table, places[-most:])
         if not among(rows, key, list(names)).all():  # hashes may meet
-            rows = pick(self.table, self.order[start:stop])
+            rows = pick(self.table, places)
             rows = rows.filter(pa.array(among(rows, key, list(names))))
         return rows.slice(max(rows.num_rows - most, 0))
 

@@ -19,8 +19,7 @@ import pytest
 
 from krishiv_py import MemorySink, PlanError, Session, Trigger, collect_list, count
 from krishiv_py import sum as total
-from krishiv_py.in_process import outputs
-from krishiv_py.in_process import query as query_module
+from krishiv_py.in_process import lookup, outputs
 
 SCHEMA = "user string, place int, at bigint, n bigint"
 KINDS: dict[str, Callable[[Any], Any]] = {
@@ -105,7 +104,7 @@ KEYS: dict[str, list[Any]] = {
 @pytest.mark.parametrize("of_type", KEYS)
 def test_keys_of_any_type_are_found(session: Session, monkeypatch: pytest.MonkeyPatch, of_type: str, searched: int) -> None:
     """Equal as keys are equal: 0.0 and -0.0 are one, and so are NaN and NaN, null and null."""
-    monkeypatch.setattr(query_module, "_SEARCHED", searched)
+    monkeypatch.setattr(lookup, "_SEARCHED", searched)
     stream, sender = session.memory_stream(f"k {of_type}, at bigint, other string")
     query = stream.watermark("at", 4_000).key_by("k", "other").tumbling_window(10_000).agg(count()).start(MemorySink())
     values = KEYS[of_type]

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.ranges import expand
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.sorting import sorted_unique
+from krishiv_py.arrays.types import Ints, Mask, as_arrow
 from krishiv_py.errors import RAISED, OperatorError, failure_text, shown
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_MS, MAX_TIME_US, UNSET, show_us
 from krishiv_py.plan.operation import Grid, Operation
@@ -69,16 +70,18 @@ def bounds_of(column: pa.Array, kind: TimeKind) -> tuple[Ints, Mask]:
 
 def time_type(kind: TimeKind) -> pa.DataType:
     """Return the Arrow type of a time column of this kind."""
-    return {"timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"), "bigint_ms": pa.int64()}[kind]
+    return _TYPES[kind]
+
+
+_TYPES: Final = {"timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"), "bigint_ms": pa.int64()}
 
 
 def unstamp(times: Ints, kind: TimeKind) -> pa.Array:
     """Microseconds back to the type of the input column; the two infinities become null."""
     infinite = (times == UNSET) | (times == END_OF_TIME)
-    mask = infinite if infinite.any() else None
-    if kind == "bigint_ms":
-        return pa.array(times // 1_000, pa.int64(), mask=mask)
-    return pa.array(times, pa.int64(), mask=mask).cast(time_type(kind))
+    numbers = times // 1_000 if kind == "bigint_ms" else times
+    raw = pa.array(numbers, pa.int64(), mask=infinite) if infinite.any() else as_arrow(numbers)
+    return raw.view(time_type(kind))
 
 
 def lengths_between(earlier: Ints, later_us: int, kind: TimeKind) -> Ints:
@@ -149,6 +152,10 @@ class FixedAssigner:
     def windows_between(self, times: Ints, first: int, last: int) -> tuple[Ints, Ints]:
         """Pairs as in :meth:`windows`, row by row and in ascending order, of windows that start from `first` to `last`."""
         slide, offset = self.grid.slide_us, self.grid.offset_us
+        if self.grid.size_us == slide:
+            starts = self.last_start(times)
+            rows = ((starts >= first) & (starts <= last)).nonzero()[0]
+            return rows, starts[rows]
         low, high = self._numbers(times)
         low, high = np.maximum(low, -((offset - first) // slide)), np.minimum(high, (last - offset) // slide)
         numbers, rows = expand(low, np.maximum(high + 1, low))
@@ -157,6 +164,9 @@ class FixedAssigner:
     def starts(self, slices: Ints, first: int, last: int) -> Ints:
         """Starts of the windows over these slices, from `first` to `last`, ascending, each once."""
         slide, offset = self.grid.slide_us, self.grid.offset_us
+        if self.grid.size_us == slide:
+            starts = sorted_unique(self.last_start(slices))
+            return starts[(starts >= first) & (starts <= last)]
         low, high = self._numbers(slices)
         low, high = np.maximum(low, -((offset - first) // slide)), np.minimum(high, (last - offset) // slide)
         low, high = low[high >= low], high[high >= low]

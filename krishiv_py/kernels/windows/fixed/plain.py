@@ -20,6 +20,7 @@ of a slice that a lent snapshot is made of never change.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Final, Protocol
 
 import attrs
@@ -29,7 +30,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import Groups, among, distinct, group
 from krishiv_py.arrays.ranges import expand, portions, split
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, as_arrow, pick
+from krishiv_py.arrays.types import Ints, Mask, as_arrow, pick
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.columns.times import FixedAssigner
 from krishiv_py.kernels.firing import Due, FiringOperator
@@ -45,6 +46,7 @@ _PIECE_ROWS: Final = 64
 _FIRE_ROWS: Final = 4_000_000
 _COPIED_ROWS: Final = 1 << 14
 _FEW_SLICES: Final = 4
+_FEW_PIECES: Final = 16
 
 
 class SliceRows(Protocol):
@@ -62,6 +64,9 @@ class SliceRows(Protocol):
     def written(self, run: int) -> list[pa.Table]:
         """Return the chunks of a slice with a column that says when each was written."""
 
+    def total_rows(self) -> int:
+        """Return how many rows all slices hold."""
+
 
 class FixedOperator(FiringOperator):
     """See the module's docstring."""
@@ -76,6 +81,11 @@ class FixedOperator(FiringOperator):
         self.chunk_schema = pa.schema(
             [pa.field(SLICE, pa.int64()), *self.layout.key_fields, *self.layout.partial_fields, *counts]
         )
+
+    @cached_property
+    def opened(self) -> StateTables:
+        """Return what makes tables of open windows."""
+        return StateTables(self.layout)
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """Partial aggregates by key and slice."""
@@ -162,20 +172,23 @@ class FixedOperator(FiringOperator):
     ) -> pa.Table | None:
         """Partials of these windows: columns ``w`` (start), keys, partials, and what else `load` gives."""
         slices = runs.between(starts[0], starts[-1] + self.window.size_us)
-        tables = [pa.concat_tables((load or runs.load)(s)) for s in slices]
+        chunks = [(load or runs.load)(s) for s in slices]
         # slice by slice: arrival order within a window is what first and last go by
         row_places, windows = self.assigner.windows_between(np.array(slices, np.int64), starts[0], starts[-1])
-        due = np.isin(windows, np.array(starts, np.int64))
+        due = _occurs(windows, np.array(starts, np.int64))
         row_places, windows = row_places[due], windows[due]
-        if not len(row_places):
+        rows = np.array([sum(t.num_rows for t in tables) for tables in chunks], np.int64)
+        taken = rows[row_places]
+        total = int(taken.sum())
+        if not total:
             return None
-        rows = np.array([t.num_rows for t in tables], np.int64)
-        if rows[row_places].sum() >= _PIECE_ROWS * len(row_places):
-            stacked = pa.concat_tables([tables[i] for i in row_places.tolist()])
+        if len(row_places) <= _FEW_PIECES or total >= _PIECE_ROWS * len(row_places):
+            stacked = pa.concat_tables([table for i in row_places.tolist() for table in chunks[i]])
         else:
             begins = np.cumsum(rows) - rows
-            stacked = pick(pa.concat_tables(tables), expand(begins[row_places], begins[row_places] + rows[row_places])[0])
-        return stacked.set_column(0, "w", pa.array(np.repeat(windows, rows[row_places])))
+            every = pa.concat_tables([table for tables in chunks for table in tables])
+            stacked = pick(every, expand(begins[row_places], begins[row_places] + taken)[0])
+        return stacked.set_column(0, "w", as_arrow(np.repeat(windows, taken)))
 
     def merged(self, content: pa.Table) -> pa.Table:
         names = ["w", *self.layout.key_names]
@@ -189,6 +202,8 @@ class FixedOperator(FiringOperator):
 
     def portions_of(self, runs: SliceRows, starts: list[int]) -> list[list[int]]:
         """Windows in groups small enough to merge in one go."""
+        if runs.total_rows() * len(starts) < _FIRE_ROWS:
+            return [starts]
         sizes = {s: runs.rows(s) for s in runs.between(starts[0], starts[-1] + self.window.size_us)}
         names = np.array(list(sizes), np.int64)
         counts = np.cumsum(np.array([0, *sizes.values()], np.int64))
@@ -254,8 +269,7 @@ class FixedOperator(FiringOperator):
 
     def shown(self, runs: SliceRows, starts: list[int]) -> pa.Table:
         """Some windows as :meth:`state` shows them."""
-        opened = StateTables(self.layout)
-        tables = [opened.empty()]
+        opened, tables = self.opened, list[pa.Table]()
         for portion in self.portions_of(runs, starts) if starts else ():
             content = self.content(runs, portion, runs.written)
             if content is not None:
@@ -263,7 +277,7 @@ class FixedOperator(FiringOperator):
                 groups = group([windows, *(content[k] for k in self.layout.key_names)], content.num_rows)
                 begin = windows[groups.first]
                 tables.append(opened.merged(content, groups.ids, begin, begin + self.window.size_us))
-        return pa.concat_tables(tables)
+        return pa.concat_tables(tables) if tables else opened.empty()
 
     def drop_windows(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> pa.Table:
         """See :class:`~krishiv_py.kernels.ttl.WindowDropping`."""
@@ -302,6 +316,13 @@ class FixedOperator(FiringOperator):
 
     def _open(self, runs: Runs) -> int:
         return runs.counted(lambda names: len(self.windows_of(names, UNSET, END_OF_TIME)))
+
+
+def _occurs(values: Ints, among: Ints) -> Mask:
+    """Return which values occur in others, which ascend and of which there are some."""
+    places = among.searchsorted(values)
+    found: Mask = among[np.minimum(places, len(among) - 1)] == values
+    return found
 
 
 def _column(table: pa.Table, name: str) -> pa.Array | pa.ChunkedArray:
