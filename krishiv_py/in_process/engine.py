@@ -62,7 +62,6 @@ from krishiv_py.storage.files import store_at
 
 _LONGEST_WAIT_S: Final = 1.0
 _LET_IN_S: Final = 0.05
-_YIELD_S: Final = 0.0001
 _SHORT_S: Final = 0.01
 _LONGEST_REST_S: Final = 0.004
 _ATTEMPTS: Final = 10
@@ -123,6 +122,8 @@ class Engine:
         self.batch = threading.RLock()
         """Held while a batch is planned and runs."""
         self._looking = 0
+        self._let = threading.Event()
+        """Set while nobody waits for the end of a batch, or looks."""
         self._counting = threading.Lock()
         self.woken = threading.Event()
         self.stopping = threading.Event()
@@ -174,6 +175,7 @@ class Engine:
             raise SessionClosedError(f"the query runs in process {self._pid}", got=got, hint=hint)
         with self._counting:
             self._looking += 1
+            self._let.clear()
         held = False
         try:
             while not held and not self._left:
@@ -184,6 +186,8 @@ class Engine:
                 self.batch.release()
             with self._counting:
                 self._looking -= 1
+                if not self._looking:
+                    self._let.set()
 
     def _next_unless_left(self) -> dict[int, int]:
         """Plan what sources have; whoever stops the query need not wait for their answer, since nothing is noted before."""
@@ -205,9 +209,7 @@ class Engine:
 
     def _let_in(self) -> None:
         """Let those in who wait for the end of a batch: a lock that is taken again at once would not be theirs."""
-        until = time.monotonic() + _LET_IN_S
-        while self._looking and time.monotonic() < until:
-            time.sleep(_YIELD_S)
+        self._let.wait(_LET_IN_S)
 
     def _rest(self) -> None:
         """Leave the interpreter to those who send, after a batch of a few sends, for half as long as it took.
