@@ -76,6 +76,7 @@ def joined(parts: Sequence[Sequence[pa.Array | pa.ChunkedArray]]) -> list[pa.Chu
 
 _DENSE_SLACK: Final = 1 << 20
 _FEW: Final = 256
+_FEW_TEXTS: Final = 32
 """So many keys are numbered in Python: the way into Arrow takes longer."""
 _HASHED_BYTES: Final = 1 << 22
 
@@ -126,6 +127,9 @@ def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int, bool
             return column - low, high - low + 1, False
         ids, first = numbered(column)
         return ids, len(first), True
+    if 0 < len(column) <= _FEW_TEXTS and (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        return *_in_turn([text for chunk in chunks for text in chunk.view(pa.binary()).to_pylist()]), True
     if too_long(column):
         return *_codes_of_parts(column), False
     plain = normal_key(_plain(column))
@@ -135,13 +139,18 @@ def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int, bool
         if high - low < 2 * len(values):  # close together: the values themselves will do, no table of them is needed
             return values - low, high - low + 1, False
         if len(values) <= _FEW:
-            known: dict[int, int] = {}
-            numbers = [known.setdefault(value, len(known)) for value in values.tolist()]
-            return np.array(numbers, np.int64), len(known), True
+            return *_in_turn(values.tolist()), True
     came_encoded = pa.types.is_dictionary(plain.type)
     encoded = plain if came_encoded else pc.dictionary_encode(plain, null_encoding="encode")
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, max(len(encoded.dictionary), 1), not came_encoded and len(codes) > 0
+
+
+def _in_turn(values: Sequence[int] | Sequence[bytes | None]) -> tuple[Ints, int]:
+    """Number values in the order in which they come first; gives the number of each, and how many there are."""
+    known: dict[int | bytes | None, int] = {}
+    numbers = [known.setdefault(value, len(known)) for value in values]
+    return np.array(numbers, np.int64), len(known)
 
 
 def _codes_of_parts(column: pa.ChunkedArray) -> tuple[Ints, int]:

@@ -53,8 +53,9 @@ def keys_of(stage: StageOperator, key: Any) -> pa.Table:
     PlanError
         For a key with another number of columns, and a value of another type.
     """
-    listed = key if isinstance(key, list) else [key]
-    keys = [_one_key(stage, one) for one in listed]
+    if not isinstance(key, list):
+        return _one_key(stage, key)
+    keys = [_one_key(stage, one) for one in key]
     return pa.concat_tables(keys) if keys else pa.schema(stage.layout.key_fields).empty_table()
 
 

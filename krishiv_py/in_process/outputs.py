@@ -224,6 +224,10 @@ class LastResults:
     _fresh_rows: int = 0
     _pieces: list[KeyedRows] = attrs.field(factory=list)
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
+    _none: pa.Table = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._none = self.schema.empty_table()
 
     def put(self, results: pa.Table) -> None:
         """Keep what a batch gave."""
@@ -268,7 +272,7 @@ class LastResults:
         results: list[pa.Table] = []
         for i, mark in enumerate(marks.tolist()):
             results += self._of_key(pieces, keys.slice(i, 1), mark, last, at_us)
-        return pa.concat_tables([self.schema.empty_table(), *results])
+        return pa.concat_tables(results) if results else self._none
 
     def _of_key(self, pieces: Sequence[KeyedRows], key: pa.Table, mark: int, last: int, at_us: int | None) -> list[pa.Table]:
         """Return the results of one key, the oldest first."""
