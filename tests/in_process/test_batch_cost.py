@@ -122,3 +122,20 @@ def test_sends_that_are_one_batch_take_few_calls_each(tmp_path: Path, monkeypatc
         query.stop()
     assert ran < 45
     assert calls(profile) / ran < 1_500 + 25 * together
+
+
+def test_a_lookup_takes_few_calls() -> None:
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream(SCHEMA)
+        query = stream.watermark("at", 200_000).key_by("user").tumbling_window(60_000).agg(count()).start(MemorySink())
+        for number in range(200):
+            sender.send(batch(number * 50, 100))
+            query.process_all_available()
+        assert query.lookup(7).num_rows == 4
+        profile = cProfile.Profile()
+        profile.enable()
+        for _ in range(BATCHES):
+            query.lookup(7)
+        profile.disable()
+        query.stop()
+    assert calls(profile) / BATCHES < 750, calls(profile) / BATCHES

@@ -16,10 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import krishiv_py as kv
 from krishiv_py import MemorySink, PlanError, Session, Trigger, collect_list, count
 from krishiv_py import sum as total
+from krishiv_py.engine.closing import keys_of
 from krishiv_py.in_process import lookup, outputs
+from krishiv_py.testing import Driver, stream_of
 
 SCHEMA = "user string, place int, at bigint, n bigint"
 KINDS: dict[str, Callable[[Any], Any]] = {
@@ -86,6 +91,61 @@ def test_a_lookup_is_what_the_state_has_of_a_key(session: Session, kind: str) ->
     assert same(
         query.lookup(("a", 0)), query.state().filter(pc.and_(pc.equal(state["user"], "a"), pc.equal(state["place"], 0)))
     )
+
+
+AGGREGATES = [
+    count(),
+    total("n"),
+    kv.avg("x"),
+    kv.stddev("x"),
+    kv.min("x"),
+    kv.max("n"),
+    kv.first("n"),
+    kv.last("n"),
+    kv.max_by("n", "x"),
+    kv.top_k(2, "x", "n"),
+    collect_list("n"),
+    kv.collect_set("n"),
+    kv.count_distinct("n"),
+    kv.percentile("x"),
+    kv.approx_count_distinct("n"),
+    kv.histogram("x", [1, 2]),
+]
+
+
+@given(st.data())
+def test_lookups_are_what_the_state_has_whatever_the_windows_and_aggregates(data: st.DataObject) -> None:
+    """Exactly so, with the order of the windows of a key; small tables are searched, and larger ones have an index."""
+    size, slide = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12))
+    picked = data.draw(st.lists(st.sampled_from(range(len(AGGREGATES))), min_size=1, max_size=4, unique=True))
+    names = data.draw(st.sampled_from([("user",), ("user", "place")]))
+    keyed = stream_of("user string, place int, at bigint, n bigint, x double").watermark("at", 8).key_by(*names)
+    if data.draw(st.booleans()):
+        keyed = keyed.allowed_lateness(data.draw(st.integers(1, 20)))
+    windows = keyed.tumbling_window(size) if data.draw(st.booleans()) else keyed.hopping_window(size, slide, allow_gaps=True)
+    aggs = [AGGREGATES[i].alias(f"a{i}") for i in picked]
+    driver = Driver(windows.agg(aggs, kv.max("place").alias("a_last")))
+    indexes = lookup.KeyIndexes(driver._stages[0])
+    row = st.tuples(
+        st.sampled_from(["a", "b", "", None]), st.integers(0, 2) | st.none(), st.integers(0, 40), st.integers(-2, 5)
+    )
+    searched = data.draw(st.sampled_from([0, 3, 512]))
+    for rows in data.draw(st.lists(st.lists(row, max_size=8), min_size=1, max_size=20)):
+        values = [{"user": u, "place": p, "at": t, "n": n, "x": n / 3 if n >= 0 else None} for u, p, t, n in rows]
+        driver.send(values)
+        state = driver.state()
+        keys = [(r["user"], r["place"])[: len(names)] for r in values] + [("zzz", 0)[: len(names)]]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lookup, "_SEARCHED", searched)
+            for key in keys:
+                found = indexes.open_windows(keys_of(driver._stages[0].stage, key))
+                wanted = [r for r in state.to_pylist() if tuple(r[name] for name in names) == key]
+                assert found.schema == state.schema
+                assert repr(found.to_pylist()) == repr(wanted)
+            several = indexes.open_windows(keys_of(driver._stages[0].stage, keys))
+        assert same(
+            several, state.filter(pa.array([tuple(r[n] for n in names) in keys for r in state.to_pylist()], pa.bool_()))
+        )
 
 
 KEYS: dict[str, list[Any]] = {
