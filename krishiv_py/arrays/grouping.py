@@ -293,7 +293,7 @@ def key_hashes(columns: list[pa.Array | pa.ChunkedArray], n_rows: int) -> Ints:
 
 @attrs.frozen(eq=False)
 class HashIndex:
-    """Where rows are, by the hash of their key.
+    """Finds rows by the hash of their key.
 
     Attributes
     ----------

@@ -111,7 +111,7 @@ class _Held:
         keyed = set(names) <= set(table.column_names)
         return cls(table, [table[name].chunks for name in names] if keyed else [], table.slice(0, 0))
 
-    def at(self, rows: Ints) -> pa.Table:
+    def picked(self, rows: Ints) -> pa.Table:
         """Return some of the rows."""
         if len(rows) < 2:
             return self.table.slice(rows[0], 1) if len(rows) else self.none
@@ -121,7 +121,7 @@ class _Held:
         """Return the rows of keys with these hashes, which ascend."""
         if self._index is None:
             self._index = HashIndex.of([self.table[name] for name in keys.column_names], self.table.num_rows)
-        return self.at(self._index.rows(marks))
+        return self.picked(self._index.rows(marks))
 
 
 @attrs.define(eq=False)
@@ -154,7 +154,7 @@ class _Wanted:
             self._marks = np.unique(hashes) if len(hashes) > 1 else hashes
         return self._marks
 
-    def found(self, columns: Sequence[pa.ChunkedArray]) -> Mask:
+    def matches(self, columns: Sequence[pa.ChunkedArray]) -> Mask:
         """Return which rows have the value of one of the keys in every column: those of the keys, and others of several."""
         of_them: Any = True
         for column, values in zip(columns, self._columns, strict=True):
@@ -165,7 +165,7 @@ class _Wanted:
     def among(self, windows: pa.Table, names: Sequence[str]) -> Mask:
         """Return which windows are of these keys, which are in columns of these names."""
         if self.is_searched and (self.keys.num_rows == 1 or len(names) == 1):
-            return self.found([windows[name] for name in names])
+            return self.matches([windows[name] for name in names])
         return among(windows, self.keys.rename_columns(list(names)), list(names))
 
 
@@ -176,39 +176,39 @@ class _OfKeys(MemoryStore):
     tables: Mapping[str, pa.Table]  # type: ignore[assignment]  # which is not changed
     indexes: _BucketIndexes
     wanted: _Wanted
-    _found: dict[str, pa.Table] | None = attrs.field(init=False, default=None)
+    _read: dict[str, pa.Table] | None = attrs.field(init=False, default=None)
 
     def get(self, name: str) -> pa.Table:
         """See :class:`~krishiv_py.kernels.state.store.ChunkStore`."""
-        if self._found is None:
-            self._found = self._searched() if self.wanted.is_searched else {}
-        table = self._found.get(name)
+        if self._read is None:
+            self._read = self._searched() if self.wanted.is_searched else {}
+        table = self._read.get(name)
         if table is None:
             keys = self.wanted.keys
             held = self.indexes.held(name, self.tables[name], keys.column_names)
-            table = self._found[name] = held.looked_up(keys, self.wanted.marks) if held.keys else held.table
+            table = self._read[name] = held.looked_up(keys, self.wanted.marks) if held.keys else held.table
         return table
 
     def _searched(self) -> dict[str, pa.Table]:
         """Return the rows of the keys in small tables."""
-        small, found = dict[str, _Held](), dict[str, pa.Table]()
+        small, by_name = dict[str, _Held](), dict[str, pa.Table]()
         names, types = self.wanted.keys.column_names, self.wanted.keys.schema.types
         for name, table in self.tables.items():
             if table.num_rows <= _SEARCHED:
                 held = self.indexes.held(name, table, names)
                 if held.keys:
-                    small[name], found[name] = held, held.none
+                    small[name], by_name[name] = held, held.none
         if not small:
-            return found
+            return by_name
         columns = [pa.chunked_array([c for held in small.values() for c in held.keys[i]], t) for i, t in enumerate(types)]
-        rows = self.wanted.found(columns).nonzero()[0]
+        rows = self.wanted.matches(columns).nonzero()[0]
         if len(rows):
             begins = np.array([0, *itertools.accumulate(held.table.num_rows for held in small.values())])
             cuts = itertools.pairwise(rows.searchsorted(begins).tolist())
             for (name, held), begin, (low, high) in zip(small.items(), begins.tolist(), cuts, strict=False):
                 if low < high:
-                    found[name] = held.at(rows[low:high] - begin)
-        return found
+                    by_name[name] = held.picked(rows[low:high] - begin)
+        return by_name
 
 
 def _is_plain(type_: pa.DataType) -> bool:
