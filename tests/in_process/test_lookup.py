@@ -138,10 +138,10 @@ def test_lookups_are_what_the_state_has_whatever_the_windows_and_aggregates(data
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(lookup, "_SEARCHED", searched)
             for key in keys:
-                found = indexes.open_windows(keys_of(driver._stages[0].stage, key))
+                actual = indexes.open_windows(keys_of(driver._stages[0].stage, key))
                 wanted = [r for r in state.to_pylist() if tuple(r[name] for name in names) == key]
-                assert found.schema == state.schema
-                assert repr(found.to_pylist()) == repr(wanted)
+                assert actual.schema == state.schema
+                assert repr(actual.to_pylist()) == repr(wanted)
             several = indexes.open_windows(keys_of(driver._stages[0].stage, keys))
         assert same(
             several, state.filter(pa.array([tuple(r[n] for n in names) in keys for r in state.to_pylist()], pa.bool_()))

@@ -321,8 +321,8 @@ class FixedOperator(FiringOperator):
 def _occurs(values: Ints, among: Ints) -> Mask:
     """Return which values occur in others, which ascend and of which there are some."""
     places = among.searchsorted(values)
-    found: Mask = among[np.minimum(places, len(among) - 1)] == values
-    return found
+    equal: Mask = among[np.minimum(places, len(among) - 1)] == values
+    return equal
 
 
 def _column(table: pa.Table, name: str) -> pa.Array | pa.ChunkedArray:
