@@ -20,6 +20,7 @@ from typing_extensions import TypeVar
 from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import SenderClosedError, SpoolError
 from krishiv_py.lazy import lazy
+from krishiv_py.missing import Answering, answering
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_files import Send
@@ -158,7 +159,14 @@ class ArrowData(Protocol):
         """Return the columns."""
 
 
-class Sender(ClosedAtEnd, Generic[T]):
+@answering(
+    "sender",
+    {
+        "put push write append emit publish add produce send_row send_many": "write sender.send([{...}, {...}])",
+        "end finish stop complete": "write sender.close(), the end of input, or with sender:",
+    },
+)
+class Sender(ClosedAtEnd, Answering, Generic[T]):
     """Feeds a memory stream; calls from several threads are put in order.
 
     Every call of :meth:`send` is one micro-batch. With ``linger`` (:meth:`~krishiv_py.Session.memory_stream`) sends that come

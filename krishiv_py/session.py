@@ -11,7 +11,6 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.history import Until, history_of
-from krishiv_py.api.missing import Answering, answering
 from krishiv_py.api.query import Query
 from krishiv_py.api.session_options import DurabilityProfile, SessionOptions
 from krishiv_py.api.sources import FileSources, OtherStreams, RangedSources
@@ -26,6 +25,7 @@ from krishiv_py.display.html import session_html
 from krishiv_py.display.text import LaidOut
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
+from krishiv_py.missing import Answering, answering
 from krishiv_py.plan.checks import PROFILES, PathLike, a_number, a_path, a_text, file_name, is_collection, one_of
 from krishiv_py.plan.durations import Duration, TimePoint, to_us
 from krishiv_py.plan.nodes import MemorySource
@@ -107,6 +107,10 @@ class SessionBuilder(SessionOptions):
         "read readStream read_stream": "write session.read_parquet(path, schema, streaming=True), or another session.read_...",
         "close shutdown": "write session.stop(), or with Session.in_process() as session:",
         "stream source": "write session.read_source(source), or stream, sender = session.memory_stream(schema)",
+        "createDataFrame from_pandas from_polars from_arrow from_dicts from_collection from_records from_elements": "write "
+        "stream, sender = session.memory_stream(schema), and sender.send(rows)",
+        "execute_sql executeSql query": "write session.sql(...)",
+        "conf config": 'write Session.builder().config("spark....", value) before the session starts',
         "run execute": "write stream.start(sink), or session.start([stream.to(sink)])",
     },
 )

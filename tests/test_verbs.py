@@ -9,9 +9,9 @@ from typing import Any, Final
 import pytest
 
 import krishiv_py as kv
-from krishiv_py.api.missing import answers
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import MethodError, OrderError
+from krishiv_py.missing import answers
 from krishiv_py.plan.running import Progress
 from krishiv_py.runtime.query import RunningQuery
 from krishiv_py.sender import Sender
@@ -141,7 +141,15 @@ RUNNING: Final[list[tuple[Callable[[], Any], str, str]]] = [
     (lambda: Driver(results()), "results", "driver.send(rows).results"),
     (query, "late", "query.progress.late"),
     (query, "restart", "checkpoint=..."),
+    (query, "kill", "query.stop()"),
+    (query, "runId", "query.id"),
     (kv.Session.in_process, "close", "session.stop()"),
+    (kv.Session.in_process, "createDataFrame", "session.memory_stream(schema)"),
+    (kv.Session.in_process, "execute_sql", "session.sql(...)"),
+    (lambda: kv.Session.in_process().memory_stream("at bigint")[1], "put", "sender.send("),
+    (lambda: kv.Session.in_process().memory_stream("at bigint")[1], "finish", "sender.close()"),
+    (kv.MemorySink, "rows", "sink.table()"),
+    (kv.MemorySink, "to_pandas", "sink.table().to_pandas()"),
 ]
 
 
@@ -163,8 +171,12 @@ def test_a_property_that_fails_is_not_taken_for_a_name_that_is_missing(monkeypat
         _ = Driver(results()).watermark_us
 
 
-@pytest.mark.parametrize("kind", [Driver, RunningQuery, kv.Session], ids=lambda kind: str(kind.__name__))
+@pytest.mark.parametrize("kind", [Driver, RunningQuery, Sender, kv.MemorySink, kv.Session], ids=lambda kind: str(kind.__name__))
 def test_the_ways_of_what_runs_can_be_gone(kind: type) -> None:
-    public = {name for one in (Driver, RunningQuery, Progress, Stream, Sender, kv.Session, kv.Query) for name in dir(one)}
+    kinds = (Driver, RunningQuery, Progress, Stream, Sender, kv.MemorySink, kv.Session, kv.Query)
+    public = {name for one in kinds for name in dir(one)}
     for name, said in answers(kind).items():
-        assert set(re.findall(r"\b(?:driver|query|session|sender|progress)\.(\w+)\b(?!_?\.\.)", said)) <= public, (name, said)
+        assert set(re.findall(r"\b(?:driver|query|session|sender|sink|progress)\.(\w+)\b(?!_?\.\.)", said)) <= public, (
+            name,
+            said,
+        )

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import Self
 
-from krishiv_py.api.missing import Answering, answering
 from krishiv_py.arrays.grouping import HashIndex, among, key_hashes
 from krishiv_py.arrays.types import pick
 from krishiv_py.connectors.ranges import Backlog
@@ -30,6 +29,7 @@ from krishiv_py.kernels.prepare import late_output_schema, refused, refused_rows
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.logs import BatchCounts, RecentTimes
+from krishiv_py.missing import Answering, answering
 from krishiv_py.plan.checks import PathLike
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.options.late import SparedLateEventHandler
@@ -427,13 +427,14 @@ _IN_PROGRESS: Final = "rows late counters open_windows state_bytes firings doubt
     {
         _IN_PROGRESS: "write query.progress.{name}",
         "result output table collect to_pandas": "write query.results(), for a query that writes to MemorySink()",
-        "close cancel terminate": "write query.stop(); sender.close() ends the input of a memory stream",
+        "close cancel terminate kill": "write query.stop(); sender.close() ends the input of a memory stream",
         "send": "write sender.send(rows), with stream, sender = session.memory_stream(...)",
         "restart restarted resume start": "start the pipeline again from its checkpoint: .start(sink, checkpoint=...)",
         "join wait run awaitTermination": "write query.await_termination()",
         "processAllAvailable flush": "write query.process_all_available()",
+        "runId run_id": "write query.id",
         "lastProgress recentProgress": "write query.progress",
-        "isActive is_active running": 'write query.status == "running"',
+        "isActive is_active is_running running": 'write query.status == "running"',
     },
 )
 class RunningQuery(Answering):

@@ -12,7 +12,6 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py.api.missing import Answering, answering
 from krishiv_py.api.stages.running import Output, RunMethods, named_plans
 from krishiv_py.connectors.fit import FILE, MisfitError, explained, file_columns, lacking, open_parquet
 from krishiv_py.connectors.lookup_table import tables_age_by, tables_are
@@ -32,6 +31,7 @@ from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.kernels.watermark import ONLY, Clocks
 from krishiv_py.logs import BatchCounts, BatchLines
+from krishiv_py.missing import Answering, answering
 from krishiv_py.plan.checks import PathLike, a_path, a_switch, a_text, is_collection
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.options.query import OnChange, given_begin

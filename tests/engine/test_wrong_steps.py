@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from krishiv_py import ColumnError, KrishivError, OrderError, PlanError, TimeIntervalWindowOptions, count, sum
-from krishiv_py.api.missing import answers
+from krishiv_py.missing import answers
 from krishiv_py.testing import collect, stream_of
 
 ROWS = stream_of("k string, n bigint, at bigint, s struct<x: bigint>, l array<int>").watermark("at", 0)

@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from krishiv_py.api.computed import keys_of, visible, with_computed
 from krishiv_py.api.joins import JoinMethods
-from krishiv_py.api.missing import instead, needs
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.order import ON_TIMED, RESULTS
 from krishiv_py.api.stages.windowed import LookBackStream, PaneStream, WindowedStream, checked_options
 from krishiv_py.deprecation import deprecated
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.missing import instead, needs
 from krishiv_py.plan.described import WindowAssigner
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr

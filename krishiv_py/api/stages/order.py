@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from krishiv_py.api.missing import Answering
 from krishiv_py.errors import PlanError
+from krishiv_py.missing import Answering
 from krishiv_py.plan.aggregates.outputs import computed
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.nodes import Draft, UnionSource, Watermark, source_of, stages_read

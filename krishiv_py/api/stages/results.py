@@ -12,7 +12,6 @@ from typing_extensions import Self
 
 from krishiv_py.api.computed import unnested
 from krishiv_py.api.joins import LookupKeys, LookupType, looked_up, reloads
-from krishiv_py.api.missing import instead
 from krishiv_py.api.planning import check, cut, hidden, physical
 from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.keyed import KeyedStream
@@ -21,6 +20,7 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream, aggregated
 from krishiv_py.errors import OrderError, PlanError, shown
+from krishiv_py.missing import instead
 from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Expr

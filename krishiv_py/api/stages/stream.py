@@ -12,7 +12,6 @@ import pyarrow as pa
 from krishiv_py.api.computed import keys_of, unnested
 from krishiv_py.api.joins import LookupKeys, LookupType, looked_up
 from krishiv_py.api.lateness import known_lag_us
-from krishiv_py.api.missing import instead, needs
 from krishiv_py.api.planning import evaluate, steps
 from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.order import JOINS, ON_ROWS, WINDOWS, ShownInALine, some
@@ -20,6 +19,7 @@ from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.api.stages.timed import KeyedUntimedStream, TimedStream, by_clock, partitions_of, timed
 from krishiv_py.connectors.sinks.known import given_handler
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.missing import instead, needs
 from krishiv_py.plan.checks import a_text, column_name, expression, known_column, one_of
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr, coalesce, col, lit, name_of

@@ -8,13 +8,13 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.computed import Named, keys_of, with_computed
-from krishiv_py.api.missing import instead, needs
 from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.order import JOINS, ON_KEYED, RESULTS, WINDOWS, ShownInALine, some
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.errors import ColumnError, DurationError, OrderError, PlanError, shown
 from krishiv_py.lazy import lazy
+from krishiv_py.missing import instead, needs
 from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Col, Expr, col

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.missing import instead, needs
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.missing import instead, needs
 from krishiv_py.plan.aggregates.numbers import count
 from krishiv_py.plan.aggregates.outputs import outputs
 from krishiv_py.plan.aggregates.selections import COMPLETE, Then, bottom_k, collect_list, top_k, whole_since

@@ -26,12 +26,21 @@ from krishiv_py.connectors.sink import (
     TableSink,
 )
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.missing import Answering, answering
 from krishiv_py.plan.checks import a_number, one_of
 from krishiv_py.plan.options.late import LateEventHandler, LateRows, LateWanted, OnError, SparedLateEventHandler, a_late_handler
 
 
+@answering(
+    "memory sink",
+    {
+        "rows results result output collect read to_arrow": "write sink.table(), an Arrow table of all rows so far",
+        "to_pandas to_pylist to_pydict": "write sink.table().{name}()",
+        "clear reset": "make a new MemorySink(), and start the query with it",
+    },
+)
 @attrs.frozen(eq=False)
-class MemorySink(TableSink):
+class MemorySink(TableSink, Answering):
     """Arrow tables in the driver's memory: :meth:`table` gives all rows so far.
 
     Attributes
