@@ -97,7 +97,8 @@ def _one_key(stage: StageOperator, key: Any) -> pa.Table:
     try:
         arrays = [pa.array([v], f.type) for v, f in zip(values, fields, strict=True)]
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeError) as problem:
-        hint = ", ".join(f"{n} is {type_text(f.type)}" for n, f in zip(stage.spec.keys, fields, strict=True))
+        wanted = ", ".join(f"{n} ({type_text(f.type)})" for n, f in zip(stage.spec.keys, fields, strict=True))
+        hint = f"pass the value of {wanted} alone" if len(fields) == 1 else f"pass a tuple of {wanted}"
         raise PlanError("not a key of this query", got=shown(key), hint=hint) from problem
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 

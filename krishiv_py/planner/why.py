@@ -29,6 +29,8 @@ def why_not_fired(
     sources_us: Mapping[str, int],
     end_us: int | None,
     idle: Collection[str] | None = None,
+    *,
+    brief: bool = False,
 ) -> str:
     """Say what a window of a `stage` that ends at `end_us` is waiting for.
 
@@ -46,6 +48,8 @@ def why_not_fired(
         End of the window, µs since the epoch; None where no window waits.
     idle : collection of str, optional
         Sources silent for longer than the idle time-out; None where nobody knows.
+    brief : bool
+        Leave out what moves the watermark: another window was said to wait for it.
     """
     spec = stage.spec
     unwaiting = spec.operation.unwaiting()
@@ -68,6 +72,8 @@ def why_not_fired(
             "accepted in time. Where a result is missing, look at the late rows."
         )
     extra = f" (its end and the allowed lateness of {show_us(waits)}, for emit is final)" if waits else ""
+    if brief:
+        return f"it fires when the watermark reaches {show_instant(needed)}{extra}."
     text = f"{window} fires when the watermark reaches {show_instant(needed)}{extra}; it is {show_instant(watermark_us)}."
     return f"{text} {_holder(stage, clocks, watermark_us, sources_us, needed, idle)}"
 
@@ -310,7 +316,10 @@ def why(
         when = "" if time_us is None else f" that holds {show_instant(time_us)}"
         lines.append(f"no window{of_key}{when} is in state.")
     else:
-        lines += [_window(stage, clocks, now, of_key, window, state, results) for window in windows[:_MOST]]
+        beyond_us, waits = _beyond_end_us(stage), False
+        for window in windows[:_MOST]:
+            lines.append(_window(stage, clocks, now, of_key, window, state, results, brief=waits))
+            waits = waits or window[1] + beyond_us > now.watermark_us
         if len(windows) > _MOST:
             lines.append(f"and {len(windows) - _MOST} more windows, to {show_instant(windows[-1][1])}.")
     return "\n".join(lines)
@@ -401,6 +410,8 @@ def _window(
     window: tuple[int, int],
     state: Held | None,
     results: Held | None,
+    *,
+    brief: bool,
 ) -> str:
     """Say what a window is waiting for, or what became of it."""
     options, (start_us, end_us) = stage.spec.options, window
@@ -411,7 +422,7 @@ def _window(
     given = None if results is None else results.at(*window)
     fired = None if given is None else given.num_rows
     gave = "" if given is None else _gave(given, stage.spec.keys)
-    waits = why_not_fired(stage, clocks, now.watermark_us, now.sources_us, end_us, now.idle)
+    waits = why_not_fired(stage, clocks, now.watermark_us, now.sources_us, end_us, now.idle, brief=brief)
     if held:
         keys = f"open, with {held} keys" if held > 1 else "open"
         if now.watermark_us >= over_us and not stage.spec.operation.extent.inclusive:

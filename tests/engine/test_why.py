@@ -196,3 +196,16 @@ def test_without_a_name_the_oldest_window_of_any_stage_is_named() -> None:
     waiting = driver.why_not_fired(stage="per_five")
     assert waiting.startswith("stage 'per_five': the window that ends at 1970-01-01T00:00:05Z")
     assert driver.why_not_fired(10_000).startswith("stage 'per_five': the window that ends at 1970-01-01T00:00:10Z")
+
+
+def test_what_moves_the_watermark_is_said_once() -> None:
+    """Windows that wait for the same clock need not repeat it."""
+    counts = (
+        stream_of("user string, at bigint").watermark("at", "5 s").key_by("user").hopping_window("10 s", "2 s").agg(count())
+    )
+    driver = Driver(counts)
+    driver.send([{"user": "a", "at": 4_000}, {"user": "a", "at": 9_000}])
+    lines = driver.why("a", 4_000).splitlines()[2:]
+    assert len(lines) == 5 and sum("fires when the watermark reaches" in line for line in lines) == 5
+    assert [line.count("or the end of input moves it there") for line in lines] == [1, 0, 0, 0, 0]
+    assert lines[1].endswith(": open; it fires when the watermark reaches 1970-01-01T00:00:08Z.")
