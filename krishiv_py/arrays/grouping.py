@@ -79,6 +79,7 @@ _FEW: Final = 256
 _FEW_TEXTS: Final = 32
 """So many keys are numbered in Python: the way into Arrow takes longer."""
 _HASHED_BYTES: Final = 1 << 22
+_HASHED_ROWS: Final = 1 << 15
 
 
 @attrs.frozen(eq=False)
@@ -218,11 +219,13 @@ def group_rows(names: list[str], *tables: pa.Table) -> Groups:
 
 def _mix(values: Hashes) -> Hashes:
     """Finaliser of splitmix64: spreads every input bit over all output bits."""
-    values = values ^ (values >> np.uint64(30))
-    values = values * np.uint64(0xBF58476D1CE4E5B9)
-    values = values ^ (values >> np.uint64(27))
-    values = values * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    shifted = values >> np.uint64(30)
+    mixed = values ^ shifted
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= np.right_shift(mixed, np.uint64(27), out=shifted)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= np.right_shift(mixed, np.uint64(31), out=shifted)
+    return mixed
 
 
 def _hash_bytes(array: pa.Array) -> Hashes:
@@ -283,12 +286,22 @@ def hash_values(column: pa.Array | pa.ChunkedArray) -> Hashes:
     return result
 
 
+def _key_hashes(columns: list[pa.Array | pa.ChunkedArray], n_rows: int) -> Iterator[tuple[slice, Hashes]]:
+    """Yield hashes of the keys of rows, block by block: they are gone over many times, and a block stays in the cache."""
+    for low in range(0, n_rows, _HASHED_ROWS):
+        block = columns if n_rows <= _HASHED_ROWS else [column.slice(low, _HASHED_ROWS) for column in columns]
+        total = np.zeros(min(n_rows - low, _HASHED_ROWS), np.uint64)
+        for column in block:
+            total = _mix(total * np.uint64(31) + hash_values(column))
+        yield slice(low, low + len(total)), total
+
+
 def key_hashes(columns: list[pa.Array | pa.ChunkedArray], n_rows: int) -> Ints:
     """Return a 64-bit hash of the key of every row, as signed integers; no column means one key."""
-    total = np.zeros(n_rows, np.uint64)
-    for column in columns:
-        total = _mix(total * np.uint64(31) + hash_values(column))
-    return total.view(np.int64)
+    result = np.empty(n_rows, np.int64)
+    for rows, hashes in _key_hashes(columns, n_rows):
+        result[rows] = hashes.view(np.int64)
+    return result
 
 
 @attrs.frozen(eq=False)
@@ -321,14 +334,15 @@ class HashIndex:
         return np.sort(self.order[expand(start, stop)[0]])
 
 
-def buckets(columns: list[pa.Array | pa.ChunkedArray], n_rows: int, n_buckets: int) -> Ints:
-    """Return the bucket of every row: equal keys always share one."""
-    total = np.zeros(n_rows, np.uint64)
+def buckets(columns: list[pa.Array | pa.ChunkedArray], n_rows: int, n_buckets: int) -> NumPy:
+    """Return the bucket of every row, as whole numbers of 32 bits: equal keys always share one."""
+    result = np.zeros(n_rows, np.int32)
     if n_buckets == 1 or not columns:
-        return total.astype(np.int64)
-    for column in columns:
-        total = _mix(total * np.uint64(31) + hash_values(column))
-    return (total % np.uint64(n_buckets)).astype(np.int64)
+        return result
+    is_power = n_buckets & (n_buckets - 1) == 0  # then the low bits are the remainder, and NumPy divides slowly
+    for rows, hashes in _key_hashes(columns, n_rows):
+        result[rows] = hashes & np.uint64(n_buckets - 1) if is_power else hashes % np.uint64(n_buckets)
+    return result
 
 
 def distinct(table: pa.Table, names: list[str]) -> pa.Table:

@@ -19,6 +19,9 @@ from krishiv_py.arrays.types import Ints, NumPy, pick
 _LONG: Final = 256
 _STRETCH: Final = 64
 """Stretches of so many equal numbers are cheaper to slice than their rows are to pick."""
+_FEW_NUMBERS: Final = 4
+_MANY_ROWS: Final = 1_024
+"""So many rows of so few numbers are picked number by number, which is less than to find an order first."""
 _IDEMPOTENT: Final = (np.minimum, np.maximum, np.fmin, np.fmax)
 
 
@@ -203,16 +206,21 @@ def components(groups: Ints, starts: Ints, ends: Ints, *, touching: bool) -> Com
     return Components(ids, a[heads], reach[np.append(heads[1:], n) - 1], len(heads))
 
 
-def split(table: pa.Table, numbers: Ints) -> Iterator[tuple[int, pa.Table]]:
+def split(table: pa.Table, numbers: NumPy) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of every number, numbers ascending; rows keep their order."""
     if not len(numbers):
         return
-    if numbers.min() == numbers.max():
-        yield int(numbers[0]), table
+    least, most = int(numbers.min()), int(numbers.max())
+    if least == most:
+        yield least, table
         return
     begins = np.append(0, np.flatnonzero(numbers[1:] != numbers[:-1]) + 1)
     if len(begins) * _STRETCH <= len(numbers):
         yield from _split_stretches(table, numbers[begins].tolist(), begins.tolist())
+        return
+    if most - least < _FEW_NUMBERS and len(numbers) >= _MANY_ROWS:
+        mine = ((number, np.flatnonzero(numbers == number)) for number in range(least, most + 1))
+        yield from ((number, pick(table, rows)) for number, rows in mine if len(rows))
         return
     order = stable_order(numbers)
     ordered = numbers[order]

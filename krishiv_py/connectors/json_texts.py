@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
@@ -383,7 +384,7 @@ class JsonLines:
         return pa.list_(self._as_spelt(type_.value_type)) if pa.types.is_list(type_) else type_
 
     def _batch(self, table: pa.Table, block: bytes) -> pa.RecordBatch | None:
-        lines = block.count(b"\n") + (not block.endswith(b"\n"))
+        lines = np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n")) + (not block.endswith(b"\n"))
         if table.num_rows != lines:
             return None
         table.validate(full=True)  # Arrow's reader lets bytes through that are not UTF-8
@@ -455,7 +456,7 @@ def blocks(stream: Any, size: int) -> Iterator[bytes]:
 
 def _plain(block: bytes) -> bool:
     """Return whether Arrow finds the lines of a block and their names: to it a lone CR is a blank, any bytes a name."""
-    if block.count(b"\r") != block.count(b"\r\n"):
+    if b"\r" in block and block.count(b"\r") != block.count(b"\r\n"):
         return False
     try:
         return block.isascii() or bool(block.decode())

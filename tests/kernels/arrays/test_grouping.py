@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krishiv_py.arrays import grouping
-from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.grouping import buckets, group, key_hashes
 from krishiv_py.arrays.types import pick
 
 NEAR = st.integers(-3, 3)
@@ -56,3 +56,21 @@ def test_narrow_integers_do_not_overflow(type_: Any) -> None:
     groups = group([pa.array(values, type_)], len(values))
     assert groups.n == high - low + 1
     assert groups.ids[-2] == groups.ids[0] and groups.ids[-1] == groups.ids[high - low]
+
+
+@given(
+    st.lists(st.none() | FAR, min_size=1, max_size=60),
+    st.integers(1, 9),
+    st.integers(1, 70),
+    st.sampled_from([pa.int64(), pa.string()]),
+)
+def test_a_bucket_is_the_remainder_of_the_hash_in_whatever_blocks(
+    values: list[int | None], n: int, block: int, type_: pa.DataType
+) -> None:
+    keys = pa.array([v if v is None or type_ == pa.int64() else str(v) for v in values], type_)
+    columns: list[Any] = [pa.chunked_array([keys[: len(keys) // 2], keys[len(keys) // 2 :]]), pa.array(range(len(keys)))]
+    hashes = [int(key_hashes([column.slice(i, 1) for column in columns], 1).view(np.uint64)[0]) for i in range(len(keys))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouping, "_HASHED_ROWS", block)
+        assert key_hashes(columns, len(keys)).view(np.uint64).tolist() == hashes
+        assert buckets(columns, len(keys), n).tolist() == [one % n for one in hashes]

@@ -52,14 +52,17 @@ def decode_json(schema: pa.Schema, known: tuple[str, ...], values: Sequence[byte
     A value may begin with the number of its schema, as serializers for JSON Schema write it: a zero byte and four more. No
     JSON begins with a zero byte, so these are left out wherever an object follows.
     """
-    values = [v[5:] if v is not None and v[:1] == b"\0" and v[5:6] == b"{" else v for v in values]
+    block = _joined(values)
+    if block is None or b"\0" in block:
+        values = [v[5:] if v is not None and v[:1] == b"\0" and v[5:6] == b"{" else v for v in values]
+        block = _joined(values)
     lines = JsonLines.exact(schema, known)
     parts: list[pa.RecordBatch] = []
     bad: list[tuple[int, str]] = []
     waiting = [(0, len(values))]
     while waiting:
         begin, end = waiting.pop()
-        batch = _block(lines, values[begin:end])
+        batch = _decoded(lines, block if end - begin == len(values) else _joined(values[begin:end]), end - begin)
         if batch is not None:
             parts.append(batch)
         elif end - begin > _FEW:
@@ -73,16 +76,26 @@ def decode_json(schema: pa.Schema, known: tuple[str, ...], values: Sequence[byte
     return Decoded(table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema), tuple(bad))
 
 
-def _block(lines: JsonLines, values: Sequence[bytes | None]) -> pa.RecordBatch | None:
-    """Values as Arrow reads them, a line each; None where one may be no row, or more than one."""
-    if None in values:
+def _joined(values: Sequence[bytes | None]) -> bytes | None:
+    """Return values as lines; None where one is missing."""
+    try:
+        return b"\n".join(values)  # type: ignore[arg-type]  # the error is looked for
+    except TypeError:
         return None
-    block = b"\n".join(values)  # type: ignore[arg-type]  # there is no None
-    ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) + 1) - 1  # type: ignore[arg-type]
-    begins = np.concatenate([[0], ends[:-1] + 1])
-    if (ends <= begins).any() or block.count(b"\n") != len(values) - 1:
+
+
+def _decoded(lines: JsonLines, block: bytes | None, n: int) -> pa.RecordBatch | None:
+    """Return `n` values that are lines of a block, as Arrow reads them; None where one may be no row, or more than one.
+
+    All of it works on the whole block, and lets go of Python's lock, so several threads may decode at the same time.
+    """
+    if block is None:
         return None
     data = np.frombuffer(block, np.uint8)
+    ends = np.append(np.flatnonzero(data == ord("\n")), len(block))
+    begins = np.append(0, ends[:-1] + 1)
+    if len(ends) != n or (ends <= begins).any():
+        return None
     if not ((data[begins] == ord("{")).all() and (data[ends - 1] == ord("}")).all()):
         return None
     return lines.by_arrow(block)
