@@ -7,6 +7,7 @@ import json
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -14,12 +15,14 @@ import attrs
 import confluent_kafka
 import pytest
 
-from krishiv_py.connectors.kafka import fetching
+from krishiv_py.connectors.kafka import fetching, making, reading
 from krishiv_py.connectors.kafka.client import Connection, PooledClients, admin_module
 from krishiv_py.connectors.kafka.fetching import Range
+from krishiv_py.connectors.kafka.making import kafka_source
 from krishiv_py.connectors.kafka.source import KafkaSource
 from krishiv_py.errors import SourceError
 from krishiv_py.testing.broker import Broker
+from tests.kafka.test_avro_schemas import Message
 from tests.kafka.test_hardships import away, expire, make_again, planned, read, source_of
 from tests.kafka.test_planning import numbers, taken
 
@@ -409,8 +412,16 @@ def test_what_went_wrong_before_a_turn_is_tried_again_and_in_it_is_an_error() ->
         ranges_of(fetcher, (0, 2))
 
 
-@pytest.mark.parametrize("enabled", [True, False])
-def test_no_collection_runs_while_records_are_made_and_the_collector_is_as_before(enabled: bool) -> None:
+@pytest.fixture(params=[True, False])
+def enabled(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Whether garbage is collected, as somebody else has set it."""
+    before, asked = gc.isenabled(), bool(request.param)
+    gc.enable() if asked else gc.disable()
+    yield asked
+    gc.enable() if before else gc.disable()
+
+
+def test_no_collection_runs_while_there_are_messages_and_the_collector_is_as_before(enabled: bool) -> None:
     fetcher, consumer = scripted(Event(0), Event(1))
     seen, consume = list[bool](), consumer.consume
 
@@ -420,10 +431,33 @@ def test_no_collection_runs_while_records_are_made_and_the_collector_is_as_befor
         return consume(most, timeout)
 
     consumer.consume = noted  # type: ignore[method-assign]
-    before = gc.isenabled()
-    try:
-        gc.enable() if enabled else gc.disable()
-        assert ranges_of(fetcher, (0, 2)) == [[[0, 1]]]
-        assert gc.isenabled() is enabled and seen and not any(seen)
-    finally:
-        gc.enable() if before else gc.disable()
+    wanted = Range(("t", 0), 0, 2, "an id")
+    fetcher.begin([wanted])
+    for chunk in fetcher.read(wanted, 0.5):
+        seen.append(gc.isenabled())
+        assert len(chunk) == 2
+    assert gc.isenabled() is enabled and len(seen) > 1 and not any(seen)
+
+
+def test_a_reader_that_stops_early_leaves_the_collector_as_it_was(enabled: bool) -> None:
+    fetcher, _ = scripted(Event(0), Event(1))
+    reads = fetcher.read(Range(("t", 0), 0, 2, "an id"), 0.5)
+    next(reads)
+    reads.close()
+    assert gc.isenabled() is enabled
+
+
+def test_messages_are_dropped_before_the_next_ones_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "partitions", lambda *_: [("t", 0)])
+    source, left = kafka_source("t", bootstrap_servers="x:1", schema="n bigint", offset="at"), list[bool]()
+
+    def chunks() -> Iterator[list[Message]]:
+        for begin in range(0, 8, 2):
+            messages = [Message(n, None, b'{"n": %d}' % n) for n in range(begin, begin + 2)]
+            alive = [weakref.ref(message) for message in messages]
+            yield messages
+            del messages
+            left.append(any(one() is not None for one in alive))
+
+    assert len(list(reading.rows(source, ("t", 0), chunks(), ("n", "at")))) == 4
+    assert left == [False] * 4

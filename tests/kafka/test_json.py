@@ -108,3 +108,5 @@ def test_the_frame_of_a_json_schema_serializer_is_left_out() -> None:
     actual = decode_json(schema, ("k",), values)
     assert actual.batch.to_pylist() == [{"k": "a"}, {"k": "b"}]
     assert [moment for moment, _ in actual.bad] == [2, 3, 4, 5]
+    actual = decode_json(schema, ("k",), values[:2] * 20)
+    assert actual.bad == () and actual.batch.to_pylist() == [{"k": "a"}, {"k": "b"}] * 20

@@ -147,7 +147,8 @@ class Fetcher:
     def begin(self, ranges: Sequence[Range]) -> None:
         """Begin a turn. What went wrong since the last one with connections, and not with a partition, counts no more."""
         if self._used:
-            self._share(_what_is_there(self.consumer, CHUNK), None)
+            with _no_collections():
+                self._share(self.consumer.consume(CHUNK, 0), None)
         self._used = True
         for each in self.fetched.values():
             each.is_old = True
@@ -186,10 +187,15 @@ class Fetcher:
             self._fetch_from({wanted.place: _Fetched(wanted.begin, wanted.topic_id)})
         until, look = time.monotonic() + within_s, time.monotonic() + _LOOK_S
         while (place := self.fetched[wanted.place]).next < wanted.end:
-            self._fetch(place, wanted.end)
-            records, error = place.take(wanted.end)
-            if records:
-                yield records
+            with _no_collections():
+                self._fetch(place, wanted.end)
+                records, error = place.take(wanted.end)
+                came = bool(records)
+                if came:
+                    yield records
+                del records
+            if came:
+                pass
             elif place.is_old and (_is_problem(error) or (error is None and time.monotonic() > look)):
                 self._fetch_from({wanted.place: _Fetched(place.next, wanted.topic_id)})
             elif _is_problem(error) and pass_over and _is_expired(error):
@@ -199,7 +205,7 @@ class Fetcher:
                 return
             elif _is_problem(error):
                 _check(self.connection, error, wanted, place.next)
-            if records or error is not None:
+            if came or error is not None:
                 until, look = time.monotonic() + within_s, time.monotonic() + _LOOK_S
             elif may_go and time.monotonic() > look:  # librdkafka does not say for half a minute that a topic is unknown
                 look = time.monotonic() + _LOOK_S
@@ -218,7 +224,7 @@ class Fetcher:
         """Wait a moment for as many records of a partition as are decoded at a time, or those up to `end`, or an event."""
         until = time.monotonic() + _WAIT_S
         while (most := min(place.missing(end), CHUNK - len(place.messages))) > 0 and (left_s := until - time.monotonic()) > 0:
-            messages = _what_is_there(self.consumer, most) or self.consumer.consume(1, left_s)
+            messages = self.consumer.consume(most, 0) or self.consumer.consume(1, left_s)
             if len(self.fetched) == 1:
                 place.messages += messages
             else:
@@ -355,17 +361,19 @@ def _connected(connection: Connection) -> Any:
         raise connection.failed("a setting of Kafka is refused", problem, "see the settings of librdkafka") from None
 
 
-def _what_is_there(consumer: Any, most: int) -> list[Any]:
-    """Return so many messages at most that were fetched, without a garbage collection between them.
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Let no garbage collection run while there are the messages of a chunk, which whoever reads it drops before the next.
 
-    No message is garbage, but in CPython 3.10 and 3.11 thousands of new objects let whole collections run: two fifths of the
-    time to fetch and decode.
+    No message is garbage, but in CPython 3.10 and 3.11 thousands of new objects let collections run, whole ones among them:
+    two fifths of the time to fetch and decode. Where another thread is here already, it alone lets them run again.
     """
-    if not gc.isenabled():  # another thread may be here
-        return list(consumer.consume(most, 0))
+    if not gc.isenabled():
+        yield
+        return
     gc.disable()
     try:
-        return list(consumer.consume(most, 0))
+        yield
     finally:
         gc.enable()
 

@@ -33,7 +33,7 @@ def rows(
     wanted = [name for name in source.known if name in columns]
     schema = pa.schema([source.schema.field(name) for name in wanted])
     decode = _decoder(source, schema) if wanted or source.value_format == "arrow" else None
-    for messages in _pieces(source, fetched):
+    for messages in _pieces(fetched) if source.value_format == "arrow" else fetched:
         decoded = None if decode is None else decode([m.value() for m in messages])
         bad = dict(decoded.bad) if decoded is not None else {}
         bad |= _bad_keys(source, messages, columns, bad)
@@ -60,14 +60,12 @@ def rows(
                 )
             kept = [name for name in source.schema.names if name in arrays]
             yield pa.RecordBatch.from_arrays([arrays[n] for n in kept], names=kept)
+        del messages  # before the next ones are fetched: until then no collection runs
 
 
-def _pieces(source: KafkaSource, chunks: Iterable[list[Any]]) -> Iterator[list[Any]]:
-    """Chunks of records; of Arrow, where a record is many rows, no more bytes at a time than fit into memory well."""
+def _pieces(chunks: Iterable[list[Any]]) -> Iterator[list[Any]]:
+    """Yield records of Arrow, which are many rows each, no more bytes at a time than fit into memory well."""
     for messages in chunks:
-        if source.value_format != "arrow":
-            yield messages
-            continue
         begin, size = 0, 0
         for i, m in enumerate(messages):
             size += len(m.value() or b"")
