@@ -78,8 +78,11 @@ _DENSE_SLACK: Final = 1 << 20
 _FEW: Final = 256
 _FEW_TEXTS: Final = 32
 """So many keys are numbered in Python: the way into Arrow takes longer."""
+_MANY: Final = 4_096
+"""So many keys are worth a table with places for others, or a look for a grid, before they are hashed."""
+_SAMPLE: Final = 64
 _HASHED_BYTES: Final = 1 << 22
-_HASHED_ROWS: Final = 1 << 15
+_HASHED_ROWS: Final = 1 << 16
 
 
 @attrs.frozen(eq=False)
@@ -118,6 +121,11 @@ def normal_key(array: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), array.type), values)
 
 
+def _table_fits(bound: int, n_rows: int) -> bool:
+    """Return whether a table of so many places is of use: filling a large one for a few rows takes longer than sorting."""
+    return bound <= 4 * n_rows + min(64 * n_rows, _DENSE_SLACK)
+
+
 def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int, bool]:
     """Small whole numbers standing for the values of one column, a bound above them, and whether each below it occurs."""
     if isinstance(column, np.ndarray):
@@ -126,6 +134,8 @@ def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int, bool
         low, high = int(column.min()), int(column.max())
         if high - low < 4 * len(column) + _DENSE_SLACK:
             return column - low, high - low + 1, False
+        if (places := _on_grid(column, low, high, 4 * len(column) + _DENSE_SLACK)) is not None:
+            return *places, False
         ids, first = numbered(column)
         return ids, len(first), True
     if 0 < len(column) <= _FEW_TEXTS and (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
@@ -141,6 +151,11 @@ def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int, bool
             return values - low, high - low + 1, False
         if len(values) <= _FEW:
             return *_in_turn(values.tolist()), True
+        if len(values) >= _MANY:
+            if _table_fits(high - low + 1, len(values)):
+                return values - low, high - low + 1, False
+            if (places := _on_grid(values, low, high, 2 * len(values))) is not None:
+                return *places, False
     came_encoded = pa.types.is_dictionary(plain.type)
     encoded = plain if came_encoded else pc.dictionary_encode(plain, null_encoding="encode")
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -152,6 +167,24 @@ def _in_turn(values: Sequence[int] | Sequence[bytes | None]) -> tuple[Ints, int]
     known: dict[int | bytes | None, int] = {}
     numbers = [known.setdefault(value, len(known)) for value in values]
     return np.array(numbers, np.int64), len(known)
+
+
+def _on_grid(values: Ints, low: int, high: int, most: int) -> tuple[Ints, int] | None:
+    """Return the places of numbers on the grid that they all lie on, as starts of windows do, and how many there are.
+
+    None where there is no grid, or one of more than `most` places.
+    """
+    if high - low >= 1 << 62:
+        return None
+    from_low = values - low
+    step = int(np.gcd.reduce(from_low[:: len(values) // _SAMPLE + 1], initial=high - low))
+    while step > 1 and (high - low) // step < most:
+        places = from_low // step
+        beside = from_low - places * step
+        if not beside.any():
+            return places, (high - low) // step + 1
+        step = int(np.gcd.reduce(beside[np.flatnonzero(beside)[:_SAMPLE]], initial=step))
+    return None
 
 
 def _codes_of_parts(column: pa.ChunkedArray) -> tuple[Ints, int]:
@@ -171,7 +204,7 @@ def _first(codes: Ints, n: int) -> Ints:
 
 def _densify(codes: Ints, bound: int) -> Groups:
     n_rows = len(codes)
-    if bound <= 4 * n_rows + min(64 * n_rows, _DENSE_SLACK):  # filling a large table for a few rows takes longer than sorting
+    if _table_fits(bound, n_rows):
         slot = np.full(bound, -1, np.int64)
         slot[codes[::-1]] = np.arange(n_rows - 1, -1, -1, dtype=np.int64)
         present = np.flatnonzero(slot >= 0)
@@ -194,10 +227,10 @@ def group(columns: list[pa.Array | pa.ChunkedArray | Ints], n_rows: int) -> Grou
         return Groups(codes, _first(codes, bound), bound)
     for column in columns[1:]:
         more, factor, _ = codes_of(column)
-        if bound * factor >= 1 << 62:
+        if bound * factor >= 1 << 62 or not (dense or _table_fits(bound * factor, n_rows)):
             so_far = _densify(codes, bound)
             codes, bound = so_far.ids, so_far.n
-        codes, bound = codes * factor + more, bound * factor
+        codes, bound, dense = codes * factor + more, bound * factor, False
     return _densify(codes, bound)
 
 

@@ -74,3 +74,36 @@ def test_a_bucket_is_the_remainder_of_the_hash_in_whatever_blocks(
         patch.setattr(grouping, "_HASHED_ROWS", block)
         assert key_hashes(columns, len(keys)).view(np.uint64).tolist() == hashes
         assert buckets(columns, len(keys), n).tolist() == [one % n for one in hashes]
+
+
+@given(
+    st.lists(st.integers(-40, 40), min_size=1, max_size=30),
+    st.sampled_from([1, 1_000_000, 60_000_000, 1 << 40, 1 << 56]),
+    st.integers(-(10**15), 10**15),
+    st.none() | st.integers(-(10**9), 10**9),
+    st.sampled_from([1, 2, 40]),
+    st.booleans(),
+)
+def test_numbers_on_a_grid_are_numbered_in_their_order(
+    places: list[int], step: int, origin: int, beside: int | None, times: int, other: bool
+) -> None:
+    values = np.array(places * times, np.int64) * step + origin
+    values = values if beside is None else np.append(values, origin + beside)
+    _, first, ids = np.unique(values, return_index=True, return_inverse=True)
+    for column, many in ((values, 4_096), (pa.array(values), 4_096), (pa.array(values), 1)):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(grouping, "_MANY", many)
+            groups = group([column, np.zeros(len(values), np.int64)] if other else [column], len(values))
+        order = np.argsort(values[groups.first], kind="stable") if isinstance(column, pa.Array) else np.arange(groups.n)
+        assert groups.n == len(first) and np.argsort(order)[groups.ids].tolist() == ids.tolist()
+        assert groups.first[order].tolist() == first.tolist()
+
+
+def test_grids_far_apart_have_no_table() -> None:
+    values = np.array([0, 10**6, 10**15, 10**15 + 10**6] * 100, np.int64)
+    keys = np.arange(400, dtype=np.int64) * 3
+    groups = group([values, keys], 400)
+    assert groups.n == 400
+    assert groups.first[groups.ids].tolist() == list(range(400))
+    assert grouping._on_grid(values, 0, int(values.max()), 10**6) is None
+    assert grouping._on_grid(values, 0, int(values.max()), 10**10) is not None
