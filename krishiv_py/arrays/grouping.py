@@ -180,10 +180,10 @@ def _on_grid(values: Ints, low: int, high: int, most: int) -> tuple[Ints, int] |
     step = int(np.gcd.reduce(from_low[:: len(values) // _SAMPLE + 1], initial=high - low))
     while step > 1 and (high - low) // step < most:
         places = from_low // step
-        beside = from_low - places * step
-        if not beside.any():
+        rest = from_low - places * step
+        if not rest.any():
             return places, (high - low) // step + 1
-        step = int(np.gcd.reduce(beside[np.flatnonzero(beside)[:_SAMPLE]], initial=step))
+        step = int(np.gcd.reduce(rest[np.flatnonzero(rest)[:_SAMPLE]], initial=step))
     return None
 
 

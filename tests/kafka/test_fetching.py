@@ -415,9 +415,9 @@ def test_what_went_wrong_before_a_turn_is_tried_again_and_in_it_is_an_error() ->
 @pytest.fixture(params=[True, False])
 def enabled(request: pytest.FixtureRequest) -> Iterator[bool]:
     """Whether garbage is collected, as somebody else has set it."""
-    before, asked = gc.isenabled(), bool(request.param)
-    gc.enable() if asked else gc.disable()
-    yield asked
+    before, wanted = gc.isenabled(), bool(request.param)
+    gc.enable() if wanted else gc.disable()
+    yield wanted
     gc.enable() if before else gc.disable()
 
 
@@ -441,7 +441,7 @@ def test_no_collection_runs_while_there_are_messages_and_the_collector_is_as_bef
 
 def test_a_reader_that_stops_early_leaves_the_collector_as_it_was(enabled: bool) -> None:
     fetcher, _ = scripted(Event(0), Event(1))
-    reads = fetcher.read(Range(("t", 0), 0, 2, "an id"), 0.5)
+    reads: Any = fetcher.read(Range(("t", 0), 0, 2, "an id"), 0.5)
     next(reads)
     reads.close()
     assert gc.isenabled() is enabled

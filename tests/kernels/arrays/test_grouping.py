@@ -85,10 +85,10 @@ def test_a_bucket_is_the_remainder_of_the_hash_in_whatever_blocks(
     st.booleans(),
 )
 def test_numbers_on_a_grid_are_numbered_in_their_order(
-    places: list[int], step: int, origin: int, beside: int | None, times: int, other: bool
+    places: list[int], step: int, origin: int, extra: int | None, times: int, other: bool
 ) -> None:
     values = np.array(places * times, np.int64) * step + origin
-    values = values if beside is None else np.append(values, origin + beside)
+    values = values if extra is None else np.append(values, origin + extra)
     _, first, ids = np.unique(values, return_index=True, return_inverse=True)
     for column, many in ((values, 4_096), (pa.array(values), 4_096), (pa.array(values), 1)):
         with pytest.MonkeyPatch.context() as patched:
