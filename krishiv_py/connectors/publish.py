@@ -186,9 +186,19 @@ def stem_of(mark: str, batch_id: int) -> str:
 
 
 def write_staged(
-    sink: FileSink, folder: str, mark: str, batch_id: int, part: int, table: pa.Table, *, durable: bool = False
+    sink: FileSink,
+    folder: str,
+    mark: str,
+    batch_id: int,
+    part: int,
+    table: pa.Table,
+    *,
+    durable: bool = False,
+    staged_in: str | None = None,
 ) -> list[str]:
     """Write one table of a micro-batch where nobody sees it; `part` tells the tables of a batch apart.
+
+    It waits in the folder `staged_in`, by default in one of the batch.
 
     Gives the texts for :meth:`Publisher.publish`, one for each file: its name, after the folder of its partition.
     """
@@ -196,7 +206,7 @@ def write_staged(
     rows = pa.Table.from_batches([b for b in table.to_batches() if b.num_rows], table.schema)
     parts = hive.parted(rows, sink.partition_by) if sink.partition_by else [("", rows)]
     store, root = store_at(folder)
-    staging, waiting = f"{root}/{staging_of(mark, batch_id)}", list[str]()
+    staging, waiting = f"{root}/{staged_in or staging_of(mark, batch_id)}", list[str]()
     texts = []
     with placed(folder):
         if store.needs_folders:
@@ -215,12 +225,30 @@ def write_staged(
 
 @attrs.define
 class Publisher:
-    """Publishes the files of one output in its folder."""
+    """Publishes the files of one output in its folder.
+
+    Attributes
+    ----------
+    folder : str
+        The folder.
+    mark : str
+        The output, in the names of its files.
+    durable : bool
+        Whether files must survive a loss of power.
+    alone : bool
+        Whether nobody else writes: then one folder is for the staged files of all batches. To remove one for each takes 3.5 ms
+        on ext4 of Linux 6.18.
+    """
 
     folder: str
     mark: str
     durable: bool = False
+    alone: bool = False
     _first: bool = True
+
+    def staging(self, batch_id: int) -> str:
+        """Return the folder below the output in which the files of a batch wait."""
+        return staging_of(self.mark, 0 if self.alone else batch_id)
 
     def publish(self, batch_id: int, names: list[str]) -> None:
         """Put the files of a batch in place, replacing those of an earlier attempt at it.
@@ -255,7 +283,7 @@ class Publisher:
 
     def _check_staged(self, store: Store, root: str, batch_id: int, staged: list[str]) -> None:
         """See that nobody has removed staged files, before any other file is removed."""
-        staging = f"{root}/{staging_of(self.mark, batch_id)}"
+        staging = f"{root}/{self.staging(batch_id)}"
         entries = store.entries(staging) if staged else []
         gone = set(map(_base, staged)) - {each.base_name for each in entries}
         if gone:
@@ -265,15 +293,15 @@ class Publisher:
         """Remove staged files of attempts that failed."""
         kept = set(map(_base, staged))
         for entry in store.entries(f"{root}/{STAGING}"):
-            if entry.path.endswith(f"/{staging_of(self.mark, batch_id)}"):
+            if entry.path.endswith(f"/{self.staging(batch_id)}"):
                 inside = store.entries(entry.path)
                 store.delete(*(each.path for each in inside if each.is_file and each.base_name not in kept))
             elif entry.base_name.startswith(f"{self.mark}-"):
                 store.delete_folder(entry.path)
 
     def _move(self, store: Store, root: str, batch_id: int, names: list[str]) -> None:
-        """Give staged files their names, and remove the staging folder."""
-        staging = f"{root}/{staging_of(self.mark, batch_id)}"
+        """Give staged files their names, and remove the staging folder of a batch."""
+        staging = f"{root}/{self.staging(batch_id)}"
         stem = stem_of(self.mark, batch_id)
         own = f"-{uuid.uuid4().hex}" if store.copies_to_rename else ""  # a copy that is repeated must know its own
         moves, folders = [], dict[str, None]()
@@ -289,7 +317,8 @@ class Publisher:
             raise _gone(str(problem)) from problem
         if self.durable and names:
             store.sync(root, *(f"{root}/{below}" for below in folders))
-        store.delete_folder(staging)
+        if not self.alone:
+            store.delete_folder(staging)
 
     def _repeated(self, name: str, batch_id: int) -> bool:
         """Return whether a file is of this micro-batch or a later one, which a checkpoint put back from a copy runs again."""

@@ -31,6 +31,7 @@ from krishiv_py.plan.options.late import LateEventHandler, LateRows, hand_over
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.query import KeyedRows, holding
+from krishiv_py.storage.files import store_at
 
 AnySink: TypeAlias = Sink | BatchConsumer
 
@@ -82,7 +83,8 @@ class ToFiles:
         to, n = self.publisher, rows.num_rows
         size = -(-n // self.workers.count) if self.sink.in_threads and n >= _SHARED_ROWS else n
         parts = [rows.slice(begin, size) for begin in range(0, n, size or 1)]
-        write = partial(write_staged, self.sink, to.folder, to.mark, batch_id, durable=to.durable)
+        staged_in = to.staging(batch_id)
+        write = partial(write_staged, self.sink, to.folder, to.mark, batch_id, durable=to.durable, staged_in=staged_in)
         with blamed(self.sink, batch_id):
             written = self.workers.run([partial(write, number, part) for number, part in enumerate(parts)])
         to.publish(batch_id, [name for names in written for name in names])
@@ -192,7 +194,9 @@ def _output(sink: Sink, output: OutputOf, workers: Workers, *, durable: bool, in
         case TableSink():
             return ToTables(TablePublisher(sink, output))
         case FileSink():
-            return ToFiles(sink, Publisher(folder_of(sink) or "", output.query_id, durable), workers)
+            folder = folder_of(sink) or ""
+            alone = bool(folder) and store_at(folder)[0].local  # elsewhere a folder is no more than the names in it
+            return ToFiles(sink, Publisher(folder, output.query_id, durable, alone), workers)
     rows, attribute = ("results", "results") if output.output == "results" else ("late rows", "late")
     read = f", or read StepOutput.{attribute}" if in_driver else ", or use Session.embedded()"
     what = f"a {'Driver' if in_driver else 'session in process'} cannot write {rows} to a sink that needs Spark"

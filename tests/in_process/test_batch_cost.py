@@ -11,11 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from krishiv_py import MemorySink, Session, count, logs
+from krishiv_py import MemorySink, ParquetSink, Session, count, logs
 from krishiv_py import sum as total
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.logs import BatchTimes, RecentTimes, Watch, unwatch, watch
+from krishiv_py.storage.store import Store
 from krishiv_py.testing import Driver, stream_of
 
 SCHEMA = "user bigint, at bigint, amount bigint"
@@ -139,3 +140,20 @@ def test_a_lookup_takes_few_calls() -> None:
         profile.disable()
         query.stop()
     assert calls(profile) / BATCHES < 750, calls(profile) / BATCHES
+
+
+def test_files_of_all_batches_wait_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To remove a folder takes milliseconds on some file systems."""
+    removed = list[str]()
+    monkeypatch.setattr(Store, "delete_folder", lambda _, path: removed.append(path))
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream(SCHEMA)
+        query = built(stream).start(ParquetSink(str(tmp_path / "out")), checkpoint=str(tmp_path / "c"))
+        for number in range(5):
+            sender.send(batch(number * 4_000, 2))
+            query.process_all_available()
+        query.stop()
+    (staging,) = (tmp_path / "out" / "_krishiv_staging").iterdir()
+    assert not list(staging.iterdir())
+    assert len(list((tmp_path / "out").glob("*.parquet"))) == 4
+    assert not removed
