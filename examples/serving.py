@@ -45,14 +45,14 @@ def service(folder: Path) -> FastAPI:
 
     def read_counts(user: str) -> dict[str, int]:
         query = app.state.query
-        tables = [query.lookup(user, last=60), query.lookup(user)]
+        tables = [query.lookup(user, max_age=0), query.lookup(user, last=60)]
         rows = [row for table in tables for row in table.select(["window_start", "count"]).to_pylist()]
         return {row["window_start"].isoformat(): row["count"] for row in rows}
 
     @app.get("/counts/{user}")
     async def counts(user: str) -> dict[str, int]:
-        """The counts of a user by minute: those of the last hour that have left, and those that are still open."""
-        return await asyncio.to_thread(read_counts, user)  # it waits for the end of the micro-batch in hand
+        """The counts of a user by minute, with all that was posted: those still open, and those of the last hour that left."""
+        return await asyncio.to_thread(read_counts, user)  # it waits for a micro-batch
 
     return app
 

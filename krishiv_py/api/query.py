@@ -362,7 +362,8 @@ class Query(Protocol):
             How many results of each key, from 1; leave it out for open windows. In process only.
         max_age : int, str or timedelta
             How old a snapshot may be that Spark gives: milliseconds, or a text such as ``"10 s"``. In process the answer is
-            always of the last finished batch.
+            always of the last finished batch; with 0 it has all that was sent to memory streams before the call, and waits for
+            the micro-batches that take it.
 
         Raises
         ------

@@ -8,6 +8,7 @@ the batch. So a batch that was broken off is run again with the same rows under 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 import time
@@ -70,6 +71,22 @@ _ATTEMPTS: Final = 10
 
 class _LeftError(Exception):
     """The query was stopped while a source was asked what there is."""
+
+
+@attrs.define(eq=False)
+class _Request:
+    """A wait for batches.
+
+    Attributes
+    ----------
+    upto : dict or None
+        The number of sends that have to be taken, by the place of the source; None: all there is.
+    done : threading.Event
+        Set when it is over; who waits for sends counts among those who look then.
+    """
+
+    upto: dict[int, int] | None = None
+    done: threading.Event = attrs.field(factory=threading.Event)
 
 
 class Engine:
@@ -150,7 +167,13 @@ class Engine:
         """Values of buckets that were spread out; the next commit takes them out."""
         self._moved = False
         """True when the watermark has moved since the last step, as another engine may have left it."""
-        self._snapshot_requests: list[threading.Event] = []
+        self._requests: list[_Request] = []
+        self._over = False
+        self._looked_for = 0
+        self._asked = threading.Event()
+        """Set while somebody waits for sends to be taken."""
+        self._cpu_s = self._spent_s = 0.0
+        """What the last batch computed, with what was done since the one before, and all of them."""
         self._limit = Limit(
             batches.max_rows, batches.max_bytes, batches.interval_us / 1e6 if batches.kind == "target" else None
         )
@@ -159,8 +182,10 @@ class Engine:
             reader.bounded_by(self._limit, gathering)
 
     @contextlib.contextmanager
-    def between_batches(self) -> Iterator[None]:
+    def between_batches(self, *, sent: bool = False) -> Iterator[None]:
         """Wait until no batch runs, and hold the next one; under load, too, the one in hand is all that is waited for.
+
+        With `sent` it waits until what was sent to memory streams before the call is in state.
 
         Raises
         ------
@@ -173,21 +198,72 @@ class Engine:
                 "ask it there, or read_state() of its checkpoint with a new session",
             )
             raise SessionClosedError(f"the query runs in process {self._pid}", got=got, hint=hint)
-        with self._counting:
-            self._looking += 1
-            self._let.clear()
-        held = False
+        waiting, held = self._looking_for(self._sent() if sent and not self._over else {}), False
         try:
+            while not waiting.done.wait(_LET_IN_S):
+                if self._over or self._left:
+                    self._answer(waiting)
             while not held and not self._left:
                 held = self.batch.acquire(timeout=_LET_IN_S)
             yield
         finally:
+            self._answer(waiting)
             if held:
                 self.batch.release()
             with self._counting:
                 self._looking -= 1
                 if not self._looking:
                     self._let.set()
+
+    def _looking_for(self, upto: dict[int, int]) -> _Request:
+        """Ask for a look when so many sends are taken; it is granted at once where they are, or there are none."""
+        waiting = _Request(upto)
+        try:
+            taken = self._has_taken(upto)
+        except (CheckpointError, OSError):  # the query went on meanwhile, and its log let go of what was read
+            taken = False
+        if taken:
+            self._answer(waiting)
+            return waiting
+        with self._counting:
+            self._requests.append(waiting)
+            self._looked_for += 1
+            self._asked.set()
+        self.woken.set()
+        return waiting
+
+    def _sent(self) -> dict[int, int]:
+        """Return how many sends each memory stream has, by its place."""
+        sources = ((n, reader.planner.node.source) for n, reader in enumerate(self._readers))
+        return {n: source.following() for n, source in sources if isinstance(source, SentSource)}
+
+    def _has_taken(self, upto: Mapping[int, int]) -> bool:
+        """Return whether batches have taken so many sends of each memory stream."""
+        for n, sends in upto.items():
+            planner = self._readers[n].planner
+            source, entry = planner.node.source, self._taken.get(n)
+            position = None if entry is None else planner.log.position_of(entry)
+            if position is None and entry is not None:  # the input has ended
+                continue
+            assert isinstance(source, SentSource)
+            if source.sends_upto(None if position is None else json.loads(position)) < sends:
+                return False
+        return True
+
+    def _answer(self, one: _Request) -> None:
+        """End the wait of a request; who waited for sends looks now."""
+        with self._counting:
+            if one.done.is_set():
+                return
+            if one in self._requests:
+                self._requests.remove(one)
+                self._looked_for -= one.upto is not None
+            if one.upto is not None:
+                self._looking += 1
+                self._let.clear()
+                if not self._looked_for:
+                    self._asked.clear()
+            one.done.set()
 
     def _next_unless_left(self) -> dict[int, int]:
         """Plan what sources have; whoever stops the query need not wait for their answer, since nothing is noted before."""
@@ -212,12 +288,12 @@ class Engine:
         self._let.wait(_LET_IN_S)
 
     def _rest(self) -> None:
-        """Leave the interpreter to those who send, after a batch of a few sends, for half as long as it took.
+        """Leave the interpreter to those who send, after a batch of a few sends, for as long as it computed.
 
         Each time they release its lock they would wait for the batch; and the next batch takes more sends, at less cost each.
         """
         if self._took_s < _SHORT_S and all(isinstance(r.planner.node.source, SentSource) for r in self._readers):
-            time.sleep(min(self._took_s / 2, _LONGEST_REST_S))
+            self._asked.wait(min(self._cpu_s, _LONGEST_REST_S))
 
     def begin(self) -> None:
         """Go on from what the checkpoint holds, and plan what the query begins with.
@@ -285,9 +361,11 @@ class Engine:
                 self._run(self._begun, is_replay=True)
         while not self.stopping.is_set():
             self.woken.clear()
-            requests = list(self._snapshot_requests)
+            requests = [*self._requests]
             with self.batch:
                 wait_s = self._turn(in_time=not requests)
+            if wait_s is not None and (requests if wait_s > 0 else self._looked_for):
+                self._answer_those(requests if wait_s > 0 else [])
             if self._looking:
                 self._let_in()
             if wait_s is None:
@@ -295,11 +373,22 @@ class Engine:
             if not wait_s and not requests:
                 self._rest()
             if wait_s > 0:
-                held = bool(requests) and any(reader.planner.has_more() for reader in self._readers)
-                for event in requests if not held else ():
-                    event.set()
-                    self._snapshot_requests.remove(event)
                 self.woken.wait(wait_s)
+
+    def _answer_those(self, idle: list[_Request]) -> None:
+        """Answer requests that wait for no further batch: of those who look, all whose sends are taken.
+
+        With nothing due, `idle` are those that came before this was seen. What another source holds back is not waited for by
+        those who look.
+        """
+        more = any(reader.planner.has_more() for reader in self._readers) if idle else False
+        for one in [*self._requests]:
+            if one.upto is not None:
+                if one in idle or self._has_taken(one.upto):
+                    self._answer(one)
+            elif one in idle and not more:
+                one.done.set()
+                self._requests.remove(one)
 
     def _turn(self, *, in_time: bool) -> float | None:
         """Run the next batch if one is due; gives how long to wait for the one after it, None when there is none.
@@ -325,10 +414,10 @@ class Engine:
 
     def process_available(self) -> threading.Event:
         """Return an event that is set when the query has read everything that is there now."""
-        event = threading.Event()
-        self._snapshot_requests.append(event)
+        waiting = _Request()
+        self._requests.append(waiting)
         self.woken.set()
-        return event
+        return waiting.done
 
     def close_keys(self, keys: Mapping[int, pa.Table]) -> None:
         """Note keys that the next batch forgets, by the number of the stage.
@@ -345,8 +434,9 @@ class Engine:
         """Let go of sources, and of whoever waits."""
         for reader in self._readers:
             reader.planner.stop()
-        for event in list(self._snapshot_requests):
-            event.set()
+        self._over = True
+        for waiting in list(self._requests):
+            self._answer(waiting)
         self.core.workers.close()
 
     def _interval_s(self, now_us: int) -> float:
@@ -427,6 +517,8 @@ class Engine:
             for reader in self._readers:
                 reader.planner.published()
         self._took_s = time.monotonic() - self._ledger.began
+        cpu_s = time.thread_time()
+        self._cpu_s, self._spent_s = cpu_s - self._spent_s, cpu_s
         self._limit.ran(self._took_s)
 
     def _ranges(self, taken: Mapping[int, int]) -> dict[int, tuple[int, str, Sequence[str]]]:

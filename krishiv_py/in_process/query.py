@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import sys
@@ -215,15 +216,19 @@ class ProcessQuery(RunningQuery):
         last: int | None = None,
         max_age: Duration = "10 s",
     ) -> pa.Table:
-        """Return the open windows of one key, or of a list of keys, or their `last` results; they are never old."""
-        to_us(max_age, "max_age", allow_zero=True)
+        """Return the open windows of one key, or of a list of keys, or their `last` results, of the last finished batch."""
+        sent = not to_us(max_age, "max_age", allow_zero=True)
+        if sent:
+            self._check_other_thread("lookup(max_age=0)")
         number = self._plan.stage_called(stage)
         at_us = None if window is None else time_point_us(window, "window")
         if last is not None:
             a_number(last, "last", 1, "write last=1 for the newest result of each key", most=MOST_ROWS)
             results = self._last_results(number)
-            return results.of(keys_of(results.stage.stage, key), last, at_us)
-        with self._engine.between_batches():
+            keys = keys_of(results.stage.stage, key)
+            with self._engine.between_batches(sent=True) if sent else contextlib.nullcontext():
+                return results.of(keys, last, at_us)
+        with self._engine.between_batches(sent=sent):
             indexes = self._indexes.setdefault(number, KeyIndexes(self._engine.core.stages[number]))
             rows = indexes.open_windows(keys_of(indexes.stage.stage, key))
         return rows if at_us is None else holding(rows, at_us, indexes.stage.spec)

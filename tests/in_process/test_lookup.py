@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py import MemorySink, PlanError, Session, Trigger, collect_list, count
+from krishiv_py import Batches, MemorySink, OperatorError, PlanError, Session, Trigger, collect_list, count
 from krishiv_py import sum as total
 from krishiv_py.engine.closing import keys_of
 from krishiv_py.in_process import lookup, outputs
@@ -328,3 +328,65 @@ def test_a_lookup_waits_for_one_batch_only_however_many_follow(session: Session)
         seen.append(running.progress.batch_id)
     assert max((after - before for before, after in itertools.pairwise(seen)), default=0) < 20
     assert running.lookup("a").num_rows == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("trigger", [None, Trigger.on_every_element()], ids=["gathered", "one by one"])
+def test_what_was_sent_before_is_in_a_lookup_without_age(tmp_path: Path, workers: int, trigger: Trigger | None) -> None:
+    """However many send and look at the same time, and whether or not a batch takes several sends."""
+    with Session.in_process(workers=workers) as session:
+        stream, sender = session.memory_stream("user string, at bigint")
+        keyed = stream.watermark("at", 100).key_by("user")
+        windows = (keyed if trigger is None else keyed.trigger(trigger)).tumbling_window(1_000_000).agg(count())
+        query = windows.start(MemorySink(), checkpoint=str(tmp_path))
+        problems = list[str]()
+
+        def work(user: str) -> None:
+            for n in range(40):
+                sender.send([{"user": user, "at": n}])
+                actual = query.lookup(user, max_age=0)["count"].to_pylist()
+                if actual != [n + 1]:
+                    problems.append(f"{user}: {actual} after {n + 1}")
+
+        threads = [threading.Thread(target=work, args=(user,)) for user in "abc"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not problems
+        sender.send([{"user": "a", "at": 2_000_000}])
+        if trigger is None:
+            assert query.lookup("b", last=1, max_age=0)["count"].to_pylist() == [40]
+        assert query.lookup("a", max_age=0)["count"].to_pylist()[-1] == 1
+        query.stop()
+        assert query.lookup("a", max_age=0)["count"].to_pylist()[-1] == 1
+
+
+def test_a_lookup_without_age_does_not_wait_for_the_interval_of_batches(session: Session) -> None:
+    stream, sender = session.memory_stream("user string, at bigint")
+    counts = stream.watermark("at", 0).key_by("user").session_window(1_000).agg(count())
+    query = counts.start(MemorySink(), batches=Batches.every("1 h"))
+    for n in range(3):
+        sender.send([{"user": "a", "at": n}])
+        assert query.lookup("a", max_age=0)["count"].to_pylist() == [n + 1]
+        assert query.lookup("b", max_age=0).num_rows == 0
+
+
+def test_a_lookup_without_age_from_its_own_sink_is_refused_and_ends_with_the_query(session: Session) -> None:
+    problems = list[BaseException]()
+
+    class Looking(MemorySink):
+        def write_tables(self, batch: Any, tables: Any) -> None:
+            with pytest.raises(OperatorError, match="wait for itself"):
+                query.lookup("a", max_age=0)
+            problems.append(ValueError("on purpose"))
+            raise problems[-1]
+
+    stream, sender = session.memory_stream("user string, at bigint")
+    query = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count()).start(Looking())
+    sender.send([{"user": "a", "at": 1}])
+    sender.send([{"user": "a", "at": 100}])
+    query.lookup("a", max_age=0)  # which waits for the batch that fails, and no longer
+    with pytest.raises(OperatorError, match="on purpose"):
+        query.await_termination()
+    assert problems

@@ -143,11 +143,19 @@ class SentSource(Source):
 
     def backlog(self, position: JsonValue) -> int:
         """Return the sends that no batch has taken."""
-        taken = position["send"] if isinstance(position, dict) else position
+        return max(self.following() - self.sends_upto(position), 0)
+
+    def sends_upto(self, position: JsonValue) -> int:
+        """Return how many sends there are up to a position; none where it is one of another stream."""
+        if isinstance(position, dict):
+            send = position["send"]
+            return send + 1 if isinstance(send, int) and position["stream"] == self._stream() else 0
+        return position + 1 if isinstance(position, int) else 0  # an earlier version noted no stream
+
+    def following(self) -> int:
+        """Return how many sends there are."""
         following = self._log.following()
-        return max(
-            (following if self.upto is None else min(following, self.upto)) - (taken + 1 if isinstance(taken, int) else 0), 0
-        )
+        return following if self.upto is None else min(following, self.upto)
 
     def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch | pa.Table | Malformed]:
         """Not used: a send may be a control, which is not a row; see :meth:`scanned`."""
