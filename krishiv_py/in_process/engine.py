@@ -173,7 +173,7 @@ class Engine:
         self._asked = threading.Event()
         """Set while somebody waits for sends to be taken."""
         self._cpu_s = self._spent_s = 0.0
-        """What the last batch computed, with what was done since the one before, and all of them."""
+        """The CPU time of the last batch, with what was done since the one before; and of all of them."""
         self._limit = Limit(
             batches.max_rows, batches.max_bytes, batches.interval_us / 1e6 if batches.kind == "target" else None
         )
