@@ -170,7 +170,7 @@ class Engine:
         self._requests: list[_Request] = []
         self._over = False
         self._looked_for = 0
-        self._asked = threading.Event()
+        self._hurry = threading.Event()
         """Set while somebody waits for sends to be taken."""
         self._cpu_s = self._spent_s = 0.0
         """The CPU time of the last batch, with what was done since the one before; and of all of them."""
@@ -228,7 +228,7 @@ class Engine:
         with self._counting:
             self._requests.append(waiting)
             self._looked_for += 1
-            self._asked.set()
+            self._hurry.set()
         self.woken.set()
         return waiting
 
@@ -262,7 +262,7 @@ class Engine:
                 self._looking += 1
                 self._let.clear()
                 if not self._looked_for:
-                    self._asked.clear()
+                    self._hurry.clear()
             one.done.set()
 
     def _next_unless_left(self) -> dict[int, int]:
@@ -293,7 +293,7 @@ class Engine:
         Each time they release its lock they would wait for the batch; and the next batch takes more sends, at less cost each.
         """
         if self._took_s < _SHORT_S and all(isinstance(r.planner.node.source, SentSource) for r in self._readers):
-            self._asked.wait(min(self._cpu_s, _LONGEST_REST_S))
+            self._hurry.wait(min(self._cpu_s, _LONGEST_REST_S))
 
     def begin(self) -> None:
         """Go on from what the checkpoint holds, and plan what the query begins with.
@@ -376,7 +376,7 @@ class Engine:
                 self.woken.wait(wait_s)
 
     def _answer_those(self, idle: list[_Request]) -> None:
-        """Answer requests that wait for no further batch: of those who look, all whose sends are taken.
+        """Answer requests that wait for no other batch: of those who look, all whose sends are taken.
 
         With nothing due, `idle` are those that came before this was seen. What another source holds back is not waited for by
         those who look.
