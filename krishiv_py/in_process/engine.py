@@ -288,12 +288,12 @@ class Engine:
         self._let.wait(_LET_IN_S)
 
     def _rest(self) -> None:
-        """Leave the interpreter to those who send, after a batch of a few sends, for as long as it computed.
+        """Leave the interpreter to those who send, after a batch of a few sends, for half as long as it computed.
 
         Each time they release its lock they would wait for the batch; and the next batch takes more sends, at less cost each.
         """
         if self._took_s < _SHORT_S and all(isinstance(r.planner.node.source, SentSource) for r in self._readers):
-            self._hurry.wait(min(self._cpu_s, _LONGEST_REST_S))
+            self._hurry.wait(min(self._cpu_s / 2, _LONGEST_REST_S))
 
     def begin(self) -> None:
         """Go on from what the checkpoint holds, and plan what the query begins with.
