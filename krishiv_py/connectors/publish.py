@@ -250,6 +250,14 @@ class Publisher:
         """Return the folder below the output in which the files of a batch wait."""
         return staging_of(self.mark, 0 if self.alone else batch_id)
 
+    def end(self) -> None:
+        """Remove the folder of staged files that is for all batches; a file that a failed batch left is for the next start."""
+        if self.alone:
+            store, root = store_at(self.folder)
+            staging = f"{root}/{self.staging(0)}"
+            if not list(store.entries(staging)):
+                store.delete_folder(staging)
+
     def publish(self, batch_id: int, names: list[str]) -> None:
         """Put the files of a batch in place, replacing those of an earlier attempt at it.
 

@@ -430,8 +430,11 @@ class Engine:
         request(self._checkpoint, keys, durable=self._durable)
         self._closing.set()
 
-    def end(self) -> None:
-        """Let go of sources, and of whoever waits."""
+    def end(self, *, whole: bool) -> None:
+        """Let go of sources, and of whoever waits; `whole`: all that was begun is finished."""
+        if whole:
+            with contextlib.suppress(OSError):  # an empty folder is left
+                self._outputs.end()
         for reader in self._readers:
             reader.planner.stop()
         self._over = True

@@ -134,6 +134,12 @@ class Outputs:
         for output, rows in zip(self.late, late, strict=True):
             output.publish(batch_id, rows, is_replay=is_replay)
 
+    def end(self) -> None:
+        """Leave folders of files as they are to stay; no batch follows."""
+        for output in (*self.results, *self.late):
+            if isinstance(output, ToFiles):
+                output.publisher.end()
+
 
 def outputs(sinks: Sequence[AnySink | None], plan: PhysicalPlan, query: str) -> Outputs:
     """Return the outputs of a driver, one of `sinks` for each of the plan.
@@ -195,7 +201,9 @@ def _output(sink: Sink, output: OutputOf, workers: Workers, *, durable: bool, in
             return ToTables(TablePublisher(sink, output))
         case FileSink():
             folder = folder_of(sink) or ""
-            alone = bool(folder) and store_at(folder)[0].local  # elsewhere a folder is no more than the names in it
+            alone = (
+                bool(folder) and not in_driver and store_at(folder)[0].local
+            )  # elsewhere a folder is no more than the names in it
             return ToFiles(sink, Publisher(folder, output.query_id, durable, alone), workers)
     rows, attribute = ("results", "results") if output.output == "results" else ("late rows", "late")
     read = f", or read StepOutput.{attribute}" if in_driver else ", or use Session.embedded()"

@@ -70,7 +70,7 @@ class ProcessQuery(RunningQuery):
             self._problem = problem
         finally:
             try:
-                self._engine.end()
+                self._engine.end(whole=self._problem is None)
             except BaseException as problem:  # noqa: BLE001
                 self._problem = self._problem or problem
             finally:

@@ -152,8 +152,8 @@ def test_files_of_all_batches_wait_in_one_folder(tmp_path: Path, monkeypatch: py
         for number in range(5):
             sender.send(batch(number * 4_000, 2))
             query.process_all_available()
+        (staging,) = (tmp_path / "out" / "_krishiv_staging").iterdir()
+        assert not list(staging.iterdir()) and not removed
+        assert len(list((tmp_path / "out").glob("*.parquet"))) == 4
         query.stop()
-    (staging,) = (tmp_path / "out" / "_krishiv_staging").iterdir()
-    assert not list(staging.iterdir())
-    assert len(list((tmp_path / "out").glob("*.parquet"))) == 4
-    assert not removed
+    assert removed == [str(staging)]
