@@ -163,7 +163,7 @@ class Segments:
     _in_batches: bool | None = attrs.field(default=None, init=False)
     """True if record batches of the schema say all, without dictionaries before them; None until one is written."""
     _ended: bool = attrs.field(default=False, init=False)
-    """The last send says that no more will come."""
+    """True if the last send says that no more will come."""
 
     def __del__(self) -> None:
         self._leave()

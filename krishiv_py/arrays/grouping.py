@@ -76,8 +76,9 @@ def joined(parts: Sequence[Sequence[pa.Array | pa.ChunkedArray]]) -> list[pa.Chu
 
 _DENSE_SLACK: Final = 1 << 20
 _FEW: Final = 256
-_FEW_TEXTS: Final = 32
 """So many keys are numbered in Python: the way into Arrow takes longer."""
+_FEW_TEXTS: Final = 32
+"""The same for texts, of which Python makes objects."""
 _MANY: Final = 4_096
 """So many keys are worth a table with places for others, or a look for a grid, before they are hashed."""
 _SAMPLE: Final = 64
@@ -172,7 +173,7 @@ def _in_turn(values: Sequence[int] | Sequence[bytes | None]) -> tuple[Ints, int]
 def _on_grid(values: Ints, low: int, high: int, most: int) -> tuple[Ints, int] | None:
     """Return the places of numbers on the grid that they all lie on, as starts of windows do, and how many there are.
 
-    None where there is no grid, or one of more than `most` places.
+    None without such a grid, and for one of more than `most` places.
     """
     if high - low >= 1 << 62:
         return None

@@ -236,7 +236,7 @@ class Publisher:
     durable : bool
         Whether files must survive a loss of power.
     alone : bool
-        Whether nobody else writes: then one folder is for the staged files of all batches. To remove one for each takes 3.5 ms
+        True if nobody else writes: then one folder is for the staged files of all batches. To remove one for each takes 3.5 ms
         on ext4 of Linux 6.18.
     """
 
@@ -255,7 +255,7 @@ class Publisher:
         if self.alone:
             store, root = store_at(self.folder)
             staging = f"{root}/{self.staging(0)}"
-            if not list(store.entries(staging)):
+            if not store.entries(staging):
                 store.delete_folder(staging)
 
     def publish(self, batch_id: int, names: list[str]) -> None:

@@ -19,7 +19,7 @@ from krishiv_py.storage.datasets import Dataset, files_at
 Delivery: TypeAlias = Literal["task_files", "tables", "frame"]
 """The way in which rows reach a sink: tasks write files, the driver gets Arrow tables, or the sink gets a Spark DataFrame."""
 OnRepeat: TypeAlias = Literal["replace", "skip", "at_least_once"]
-"""The fate of a micro-batch that is published again after a crash: its rows are replaced, skipped, or there twice."""
+"""The result of publishing a micro-batch again after a crash: its rows are replaced, skipped, or there twice."""
 OutputName: TypeAlias = Literal["results", "late_rows"]
 """The outputs of a query."""
 

@@ -21,7 +21,7 @@ from krishiv_py.plan.running import Progress, summed
 from krishiv_py.redaction import redacted
 
 Show: TypeAlias = "bool | None"
-"""The answer to whether progress is shown: yes, no, or (None) where standard error is a terminal and tqdm is installed."""
+"""A switch for the display of progress: on, off, or (None) on where standard error is a terminal and tqdm is installed."""
 _EVERY_S: Final = 0.25
 _COUNTED: Final = {
     "duplicates": "duplicates",

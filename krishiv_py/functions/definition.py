@@ -152,7 +152,7 @@ class Definition:
     returns: str
     nulls: Nulls
     meets: bool
-    """Constants take the type of the other arguments."""
+    """True if constants take the type of the other arguments."""
     later: bool
     compute: Callable[..., Any]
     doc: str
@@ -164,9 +164,9 @@ class Definition:
     subject: int
     """The argument that a method is called on."""
     short: bool
-    """The method leaves out arguments that equal their defaults."""
+    """True if the method leaves out arguments that equal their defaults."""
     zoned: bool
-    """The method and SQL text take a time zone as well, by which the time is shown first."""
+    """True if the method and SQL text take a time zone as well, by which the time is shown first."""
     elsewhere: Mapping[str, str]
     """Names of methods of PySpark, Polars and pandas, and what to write for them."""
     check: Callable[[str, tuple[Any, ...]], None] | None

@@ -201,9 +201,8 @@ def _output(sink: Sink, output: OutputOf, workers: Workers, *, durable: bool, in
             return ToTables(TablePublisher(sink, output))
         case FileSink():
             folder = folder_of(sink) or ""
-            alone = (
-                bool(folder) and not in_driver and store_at(folder)[0].local
-            )  # elsewhere a folder is no more than the names in it
+            # of other stores a folder is only the names in it; nobody says when a driver has ended
+            alone = bool(folder) and not in_driver and store_at(folder)[0].local
             return ToFiles(sink, Publisher(folder, output.query_id, durable, alone), workers)
     rows, attribute = ("results", "results") if output.output == "results" else ("late rows", "late")
     read = f", or read StepOutput.{attribute}" if in_driver else ", or use Session.embedded()"

@@ -101,7 +101,7 @@ class OperatorSpec:
 
 
 Times: TypeAlias = "tuple[tuple[int, int], ...]"
-"""The clocks whose least one the watermark of a stage follows, each with how far the stage is behind it, µs."""
+"""Clocks of which the watermark of a stage follows the least, each with how much lower the stage is, µs."""
 FIRST_CLOCK: Times = ((0, 0),)
 
 

@@ -208,7 +208,7 @@ class Project(Node):
     input: Node
     columns: tuple[tuple[str, Expr], ...]
     picks: bool = False
-    """Its author named every column there is to be, as in ``select``."""
+    """True if its author named all columns of its result, as in ``select``."""
     computes: tuple[str, ...] = ()
     """Columns that keys, identities or gaps by expression are; state depends on how they are computed."""
 

@@ -139,7 +139,7 @@ class BucketMetrics:
     aligned: tuple[Alignment, ...] = ()
     """The sources that wait for one another."""
     every_batch: bool = False
-    """Batches in which no bucket had anything to do are noted too: over Connect the client knows what is noted."""
+    """True if batches in which no bucket had work are noted too: over Connect the client knows what is noted."""
     buckets: dict[str, Report] = attrs.field(factory=dict)
     batch_id: int = -1
     sources_us: dict[str, int] = attrs.field(factory=dict)

@@ -1,7 +1,7 @@
 """PySpark's private names: what this library needs of PySpark, and PySpark offers under no public name.
 
 No other file uses a name of PySpark's that begins with an underscore, and tests see to it. Each function here has a test, which
-``nox -s matrix`` runs with every version of PySpark that is supported. Over Spark Connect there is no JVM in this process, so
+``nox -s matrix`` runs with every version of PySpark that is supported. Over Spark Connect the JVM is in another process, so
 most of these are for the classic session only.
 """
 

@@ -69,7 +69,7 @@ os._exit(0)
 
 def classic(session: Session) -> SparkSession:
     if not isinstance(session.spark, SparkSession) or "connect" in type(session.spark).__module__:
-        pytest.skip("over Spark Connect there is no JVM in this process")
+        pytest.skip("over Spark Connect the JVM is in another process")
     return session.spark
 
 

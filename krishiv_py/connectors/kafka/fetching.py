@@ -195,8 +195,9 @@ class Fetcher:
                     yield records
                 del records
             if came:
-                pass
-            elif place.is_old and (_is_problem(error) or (error is None and time.monotonic() > look)):
+                until, look = time.monotonic() + within_s, time.monotonic() + _LOOK_S
+                continue
+            if place.is_old and (_is_problem(error) or (error is None and time.monotonic() > look)):
                 self._fetch_from({wanted.place: _Fetched(place.next, wanted.topic_id)})
             elif _is_problem(error) and pass_over and _is_expired(error):
                 self._pass_over(wanted, within_s)
@@ -205,7 +206,7 @@ class Fetcher:
                 return
             elif _is_problem(error):
                 _check(self.connection, error, wanted, place.next)
-            if came or error is not None:
+            if error is not None:
                 until, look = time.monotonic() + within_s, time.monotonic() + _LOOK_S
             elif may_go and time.monotonic() > look:  # librdkafka does not say for half a minute that a topic is unknown
                 look = time.monotonic() + _LOOK_S

@@ -128,7 +128,7 @@ class Layout:
         self.own_names = [f"r{i}" for i in range(len(self.own))]
         self.in_order = any(kernel.in_order for kernel in self.kernels)
         self.doubts = refuses and not self.in_order and merges_only(spec)
-        """Rows say by themselves that they may be refused: the others can be combined before the state is asked."""
+        """True if rows say by themselves that they may be refused: the others can be combined before the state is asked."""
         doubt = [pa.field(DOUBT, pa.bool_())] if self.doubts else []
         self.assigned = (
             [pa.field(n, pa.int64()) for n in (WINDOW_START, WINDOW_END)] if spec.operation.extent.assigner is not None else []

@@ -15,7 +15,7 @@ from krishiv_py.plan.checks import a_number, one_of
 
 OnMalformed: TypeAlias = Literal["fail", "side_output"]
 AfterRead: TypeAlias = Literal["keep", "archive", "delete"]
-"""The fate of a file when the batch that read it is committed."""
+"""The treatment of a file when the batch that read it is committed."""
 MissingColumns: TypeAlias = Literal["fail", "null"]
 Nanoseconds: TypeAlias = Literal["fail", "cut"]
 Fields: TypeAlias = tuple[tuple[str, pa.DataType], ...]
@@ -35,7 +35,7 @@ OF_RECORDS: Final[Fields] = (
 
 LateWanted: TypeAlias = Literal["rows", "keys", "count"]
 OnError: TypeAlias = Literal["fail", "side_output"]
-"""The fate of rows for which a function or a handler raises."""
+"""The treatment of rows for which a function or a handler raises."""
 LateColumns: TypeAlias = Literal["rows", "keys", "count", "shown"]
 """The part of a late row that a plan gives: what is wanted, or what the test driver shows."""
 

@@ -70,7 +70,7 @@ class RangePlanner:
     _begun_us: int = 0
     _at_once: bool = True
     _everything: bool = False
-    """All there is is planned before the query begins."""
+    """True if everything is planned before the query begins."""
     _done: int = -1
     _planning: threading.RLock = attrs.field(factory=threading.RLock)
     _taken: int = -1

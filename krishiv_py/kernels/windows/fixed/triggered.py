@@ -163,9 +163,9 @@ class TriggeredOperator(FiringOperator):
         self.retract = spec.options.emit_mode == "retractions" and not self.discarding
         self.by_row = self.trigger._row_by_row
         self.shares = self.trigger._at_ends and self.window.slide_us < self.window.size_us
-        """Windows hold their rows in slices."""
+        """True if windows hold their rows in slices."""
         self.lends = self.shares and not self.discarding
-        """Windows that have ended do so, too; what a firing discards, none of them holds."""
+        """True if windows that have ended do so, too; what a firing discards, none of them holds."""
         self.folder = PrefixFold(self.log, self.trigger, self.discarding, self.window.size_us)
 
     def combine(self, rows: pa.Table) -> pa.Table:
