@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,15 +16,34 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import MemorySink, OperatorError, ParquetSink, PlanError, Session, col, count, windows
+from krishiv_py import (
+    MemorySink,
+    OperatorError,
+    ParquetSink,
+    PlanError,
+    Session,
+    SlidingWindows,
+    TimeIntervalWindowOptions,
+    Trigger,
+    col,
+    collect_list,
+    count,
+    first,
+    last,
+    top_k,
+    when,
+    windows,
+)
 from krishiv_py.connectors import FileSink
 from krishiv_py.in_process import core, outputs, stage
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.stage import Workers, parted
+from krishiv_py.testing import Driver, stream_of
 from tests.crash import killing
 from tests.crash.job import KINDS
 from tests.crash.killing import rows, write_input
 from tests.crash.test_crash import by_driver
+from tests.examples import scaled
 from tests.in_process.test_move import given, run, through_a_savepoint
 from tests.in_process.test_session import per_minute
 
@@ -196,6 +217,53 @@ def test_a_number_of_workers_that_cannot_be(workers: Any) -> None:
 def test_spark_has_no_workers() -> None:
     with pytest.raises(PlanError, match=r"local\[2\]"):
         Session.builder().workers(2).get_or_create()
+
+
+TIES: dict[str, Callable[[Any], Any]] = {
+    "tumbling": lambda s: s.tumbling_window(10),
+    "hopping": lambda s: s.hopping_window(12, 5),
+    "cumulating": lambda s: s.cumulate_window(5, 15),
+    "sessions": lambda s: s.session_window(4),
+    "sessions with a gap of each row": lambda s: s.session_window(when(col("n") % 2 == 0, 3).otherwise(9)),
+    "sessions with a longest duration": lambda s: s.session_window(4, max_duration=9),
+    "sessions that fire early": lambda s: s.session_window(4).trigger(Trigger.on_count(3)),
+    "look-back": lambda s: s.lookback_window(6),
+    "distinct sets": lambda s: s.windowed_by(SlidingWindows.of(6).grace(3)),
+    "panes": lambda s: s.time_interval_window(TimeIntervalWindowOptions(0.010, 0.005, discard_age=0.003)),
+    "count": lambda s: s.count_window(5, 2),
+}
+
+
+@pytest.mark.parametrize("by_window", [False, True])
+@pytest.mark.parametrize("name", TIES)
+@pytest.mark.parametrize("seed", range(scaled(2)))
+def test_rows_of_one_time_are_taken_in_the_order_in_which_they_came(seed: int, name: str, by_window: bool) -> None:
+    """Also where several workers combine them in parts, and where a session has parts with other ends."""
+    aggregates = (first("n").alias("f"), last("n").alias("l"), collect_list("n").alias("all"), top_k(2, col("n") % 3, "n"))
+    chance, numbers = random.Random(f"{seed} {name}"), itertools.count()
+    rows_of = [
+        [{"k": chance.choice("aab"), "at": 3 * turn + chance.randrange(9), "n": next(numbers)} for _ in range(12)]
+        for turn in range(6)
+    ]
+
+    def built(stream: Any) -> Any:
+        made = TIES[name](stream.watermark("at", 2).key_by("k"))
+        if by_window and name not in ("look-back", "distinct sets", "panes", "count"):
+            made = made.late_rule("window")
+        return made.agg(*aggregates)
+
+    driver = Driver(built(stream_of("k string, at bigint, n bigint")))
+    expected = [row for send in rows_of for row in driver.send(send).results.to_pylist()] + driver.close().results.to_pylist()
+    with Session.in_process(workers=3) as session:
+        stream, sender = session.memory_stream("k string, at bigint, n bigint")
+        query = built(stream).start(MemorySink())
+        for send in rows_of:
+            sender.send(send)
+            query.process_all_available()
+        sender.close()
+        query.process_all_available()
+        assert sorted(map(repr, query.results().to_pylist())) == sorted(map(repr, expected))
+        query.stop()
 
 
 def test_tasks_are_run_in_their_order() -> None:

@@ -45,7 +45,7 @@ _UNKNOWN_GAP_US: Final = 1 << 28
 
 @attrs.define
 class SessionProgress(Fired):
-    """Up to which end sessions were closed, and how many batches had rows."""
+    """Up to which end sessions were closed, and a number that grows with the arrival of rows."""
 
     closed_at: int = UNSET
     seq: int = 0
@@ -68,7 +68,7 @@ class SessionOperator(FiringOperator):
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        return _Step(self, bucket, moment).run(pa.concat_tables([self.rows.empty(), *chunks]))
+        return _Step(self, bucket, moment).run(chunks)
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
@@ -127,8 +127,8 @@ class _Step:
         self.op = operator
         self.rows = operator.rows
         self.watermark_us = moment.watermark_us
-        self.seq = -1  # of the rows of this batch, if it has any
         self.bucket, self.progress = bucket, SessionProgress.of(bucket)
+        self.before = self.progress.seq  # rows of this batch have larger numbers
         self.fired_at, self.closed_at = self.progress.fired_at, self.progress.closed_at
         self.due = operator.firing_delay.due(moment, self.fired_at)
         self.horizon = max(self.due.horizon_us, self.closed_at)
@@ -137,10 +137,14 @@ class _Step:
         self.waiting = DueQueue(bucket, "w", operator.finest_us)
         self.fired = DueQueue(bucket, "f", operator.finest_us)
 
-    def run(self, chunk: pa.Table) -> StepResult:
+    def run(self, chunks: list[pa.Table]) -> StepResult:
         """Fold in, fire, forget."""
-        split = self._split_late(chunk) if self.rows.by_window else SplitRows(chunk)
-        pool = self._take_in(split.rows) if split.rows.num_rows else []
+        rows = pa.concat_tables([self.rows.empty(), *chunks])
+        turns = self.rows.turns(chunks)
+        split = SplitRows(rows)
+        if self.rows.by_window:
+            split, turns = self._split_late(rows, turns)
+        pool = self._take_in(split.rows, turns) if split.rows.num_rows else []
         pool += self.waiting.pop(self.due_at)
         results = self._settle(pa.concat_tables(pool)) if pool else self.op.emitter.concat([])
         if self.op.keeps_fired:
@@ -171,29 +175,40 @@ class _Step:
         keys = group([rows[k] for k in dead.names], rows.num_rows)
         return components(keys.ids, rows[START].to_numpy(), rows[END].to_numpy(), touching=self.rows.touching).n
 
-    def _split_late(self, rows: pa.Table) -> SplitRows:
-        """Rule "window": refuse rows of sessions with ``end + L <= W`` after merging, but no rows that were combined before."""
+    def _split_late(self, rows: pa.Table, turns: Ints) -> tuple[SplitRows, Ints]:
+        """Rule "window": refuse rows of sessions with ``end + L <= W`` after merging, but no rows that were combined before.
+
+        Returns the turns of the others too.
+        """
         starts, ends = self.rows.spans(rows)
         over = self.op.firing_delay.over(self.watermark_us)
         doubtful = ends <= over
         if not doubtful.any():
-            return SplitRows(self.rows.admitted(rows))
+            return self._admitted(SplitRows(rows), turns)
         hashes = self.rows.hashes(rows)
         near = np.isin(hashes, sorted_unique(hashes[doubtful]))
         parts, ids = self.skeleton.joined(KeySpans(hashes[near], starts[near], ends[near]), self.closed_at)
         refused = np.zeros(len(ends), np.bool_)
         refused[near] = parts.ends[ids] <= over
         split = split_late(self.rows.layout, rows, starts, refused, self.watermark_us)
-        return attrs.evolve(split, rows=self.rows.admitted(split.rows))
+        return self._admitted(split, turns[~refused])
 
-    def _take_in(self, minis: pa.Table) -> list[pa.Table]:
+    def _admitted(self, split: SplitRows, turns: Ints) -> tuple[SplitRows, Ints]:
+        """Return rows that are not refused as mini-sessions, with their turns."""
+        admitted = self.rows.admitted(split.rows)
+        if self.rows.as_they_are:  # rows of all chunks are combined, in their order
+            turns = np.zeros(admitted.num_rows, np.int64)
+        return attrs.evolve(split, rows=admitted), turns
+
+    def _take_in(self, minis: pa.Table, turns: Ints) -> list[pa.Table]:
         """Store what is not due; returns what is, and fired sessions that were touched."""
-        self.progress.seq = self.seq = self.progress.seq + 1
+        seqs = self.before + 1 + turns
+        self.progress.seq = int(seqs[-1])
         fresh = KeySpans(minis[HASH].to_numpy(), minis[START].to_numpy(), minis[END].to_numpy())
         pool = self._recall(fresh) if self.op.keeps_fired and self.fired_at != UNSET else []
         self.skeleton.append(fresh.hashes, fresh.starts, fresh.ends)
         n = len(fresh.ends)
-        stored = self._stored(minis, np.full(n, self.seq), np.zeros(n, np.int64), fresh.ends)
+        stored = self._stored(minis, seqs, np.zeros(n, np.int64), fresh.ends)
         due = fresh.ends <= self.due_at
         if due.any():
             pool.append(stored.filter(pa.array(due)))
@@ -279,7 +294,7 @@ class _Step:
         rows, ids = (pool, parts.ids) if data.all() else (pool.filter(pa.array(data)), parts.ids[data])
         merged = self.rows.merge(rows, ids, parts.n)
         changed = np.zeros(parts.n, np.bool_)
-        changed[parts.ids[pool[SEQ].to_numpy() == self.seq]] = True
+        changed[parts.ids[pool[SEQ].to_numpy() > self.before]] = True
         index = by_session(pool[FIRED].to_numpy(), parts.ids, parts.n)
         if self.op.keeps_fired:
             self._keep(merged, index + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -91,7 +92,7 @@ class SessionRows:
             return rows
         if not self.by_window:
             return self.reduce(rows)
-        doubt = rows[DOUBT].to_numpy()
+        doubt = self._alone(rows)
         sure = self.reduce(rows.filter(pa.array(~doubt)))
         nothing = [pa.nulls(sure.num_rows, f.type) for f in self.layout.carried_fields]
         alone = rows.filter(pa.array(doubt))
@@ -99,6 +100,27 @@ class SessionRows:
         each = self._minis(alone, np.arange(alone.num_rows), alone[TIME].to_numpy(), self.ends(alone))
         pairs = ((each, carried), (sure, nothing))
         return pa.concat_tables([pa.Table.from_arrays([*t.columns, *more], schema=self.shuffled) for t, more in pairs])
+
+    def _alone(self, rows: pa.Table) -> Mask:
+        """Return which rows may be refused; with a gap of each row, those of the same key and time too, in their order."""
+        doubt: Mask = rows[DOUBT].to_numpy()
+        if self.window.gap_us is not None or not doubt.any():
+            return doubt
+        moments = group([*(rows[k] for k in self.layout.key_names), rows[TIME]], rows.num_rows)
+        doubtful = np.zeros(moments.n, np.bool_)
+        doubtful[moments.ids[doubt]] = True
+        alone: Mask = doubtful[moments.ids]
+        return alone
+
+    def turns(self, chunks: Sequence[pa.Table]) -> Ints:
+        """Return numbers that ascend as rows of chunks arrived that may be of one time.
+
+        Of one chunk, these are rows that were shuffled alone and have gaps of their own.
+        """
+        lengths = np.array([chunk.num_rows for chunk in chunks], np.int64)
+        if self.by_window and self.window.gap_us is None:
+            return np.arange(lengths.sum())
+        return np.repeat(np.arange(len(chunks)), lengths)
 
     def empty(self) -> pa.Table:
         """No rows as :meth:`combine` gives them."""
