@@ -71,6 +71,7 @@ class PaneLog:
 class _Partition:
     rows: list[tuple[int, int, int | None]] = field(default_factory=list)  # time, number of arrival, value
     updated: bool = False
+    full: bool = False  # window_initial_full has been
     firings: int = 0
 
     @property
@@ -80,7 +81,6 @@ class _Partition:
 
 @dataclass
 class _Pane:
-    full: bool = False  # window_initial_full has been
     partitions: dict[Key, _Partition] = field(default_factory=dict)
 
 
@@ -133,9 +133,9 @@ class _PaneRun:
         if state == "incomplete":
             return
         pane = self.panes[start]
-        first_time = not pane.full
-        pane.full = True
         for key, partition in pane.partitions.items():
+            first_time = not partition.full
+            partition.full = True
             if first_time:
                 self._say("window_initial_full", start, key, partition)
             if partition.updated:

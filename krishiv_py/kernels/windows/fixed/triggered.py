@@ -147,7 +147,7 @@ class TriggeredOperator(FiringOperator):
 
     on_time_name = "on_time"
     new_name = "late"
-    """The firing of a window whose first row came after its end, under ``late="watermark"``."""
+    """The first firing of a key whose first row in a window came after its end, under ``late="watermark"``."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.operation, HoppingWindow)
@@ -268,11 +268,11 @@ class TriggeredOperator(FiringOperator):
     def _late_by_watermark(self, held: HeldWindows, waiting: Waiting, due: Due) -> list[pa.Table]:
         """Windows that late rows changed under a smaller watermark than this (SEMANTICS §3.6)."""
         results = []
-        for notes, pane in ((waiting.new_at, self.new_name), (waiting.late_at, "late")):
+        for notes in (waiting.new_at, waiting.late_at):
             passed = sorted(int(w) for w, us in notes.items() if us < due.to_us)
             for w in passed:
                 del notes[str(w)]
-            results += self._fire(held, passed, due, pane, again=True)
+            results += self._fire(held, passed, due, "late", again=True)
         return results
 
     def _early(
@@ -336,7 +336,7 @@ class TriggeredOperator(FiringOperator):
                     pick(keys, firing),
                     value,
                     state.fired[firing],
-                    np.full(len(firing), pane),
+                    np.where(state.fired[firing] > 0, pane, self.new_name) if pane == "late" else np.full(len(firing), pane),
                     state.snaps,
                     state.snap_at[firing],
                 )
