@@ -231,7 +231,9 @@ def group(columns: list[pa.Array | pa.ChunkedArray | Ints], n_rows: int) -> Grou
         if bound * factor >= 1 << 62 or not (dense or _table_fits(bound * factor, n_rows)):
             so_far = _densify(codes, bound)
             codes, bound = so_far.ids, so_far.n
-        codes, bound, dense = codes * factor + more, bound * factor, False
+        codes *= factor
+        codes += more
+        bound, dense = bound * factor, False
     return _densify(codes, bound)
 
 

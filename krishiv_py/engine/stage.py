@@ -170,8 +170,11 @@ class Report:
         return cls.restored(json.loads(data))
 
 
-FLUSH_ROWS: Final = 1 << 19
-"""So many rows that wait are combined: the more at once, the fewer are left to keep and to merge again."""
+FLUSH_ROWS: Final = 7 << 16
+"""So many rows that wait are combined: the more at once, the fewer are left to keep and to merge again.
+
+It is a little less than what is read of a file at once, of which some rows may be late.
+"""
 _FEW_BYTES: Final = 1 << 14
 _CHUNK_BYTES: Final = 1 << 28
 """More is not combined at once: memory for it is needed several times over, and no text column may reach 2 GiB."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import normal_key
-from krishiv_py.arrays.types import Ints, Mask, as_arrow
+from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow
 from krishiv_py.connectors.fit import SENT, fitted, fitted_batch
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.values import UnfitError, column
@@ -141,6 +141,11 @@ def refused_rows(counters: dict[str, int]) -> int:
     return sum(rows for name, rows in counters.items() if rows and (name in _REASONS or name.startswith(of_all)))
 
 
+def _of(times: Ints, chosen: Mask) -> Ints:
+    """Return the chosen times, which are copied only if that is not all of them."""
+    return times if chosen.all() else times[chosen]
+
+
 class Prepare:
     """The stateless half, made once per operator and worker."""
 
@@ -193,7 +198,7 @@ class Prepare:
             return self._taken(rows, stamped, watermark_us, results=results)
         usable = ~(stamped.null | stamped.out_of_range)
         times = stamped.times
-        reasons = np.zeros(len(times), np.int64)  # 0 = accepted, else 1 + index into LATE_REASONS, 5 = unassigned
+        reasons = np.zeros(len(times), np.int8)  # 0 = accepted, else 1 + index into LATE_REASONS, 5 = unassigned
         reasons[stamped.null] = 1
         reasons[stamped.out_of_range] = 2
         if spec.options.null_keys == "side_output":
@@ -222,7 +227,7 @@ class Prepare:
         spans = self._spans(times, accepted)
         late, classes = (
             self._late(times, watermark_us, spans, gaps, results=results),
-            classify(times[accepted], watermark_us, spec.options.allowed_lateness_us, spec.options.future_us),
+            classify(_of(times, accepted), watermark_us, spec.options.allowed_lateness_us, spec.options.future_us),
         )
         reasons[accepted & late] = 4
         counters = {
@@ -238,7 +243,7 @@ class Prepare:
             "future_dropped": int(np.count_nonzero(reasons == _DROPPED)),
             "future_side_output": int(np.count_nonzero(reasons == _FUTURE)),
             "unknown_source": 0 if unknown is None else int(np.count_nonzero(reasons == _UNKNOWN)),
-            **self._behind_counts(times[usable], watermark_us, results=results),
+            **self._behind_counts(_of(times, usable), watermark_us, results=results),
         }
         grid = spec.operation.extent.grid
         if grid is not None and grid.has_gaps:
@@ -341,7 +346,7 @@ class Prepare:
         if not usable.any():
             return {}
         if self.spec.source_column is None:
-            return {ONLY: int(times[usable].max())}
+            return {ONLY: int(_of(times, usable).max())}
         named = pa.table({"source": rows.column(self.spec.source_column), "t": times}).filter(pa.array(usable))
         top = named.group_by("source").aggregate([("t", "max")]).to_pylist()
         return {str(entry["source"]): entry["t_max"] for entry in top}
@@ -412,7 +417,10 @@ class Prepare:
             if not (spans.tiled and len(spans.rows) == len(times)):
                 rows, times = rows.take(pa.array(spans.rows)), times[spans.rows]
         elif keep is not None and not keep.all():
-            rows, times = rows.filter(pa.array(keep)), times[keep]
+            # of most rows, column by column: what is kept is copied in runs, and a whole batch row by row
+            mask = pa.array(keep)
+            columns, times = [column.filter(mask) for column in rows.columns], times[keep]
+            rows = pa.RecordBatch.from_arrays(columns, schema=rows.schema) if columns else rows.filter(mask)
             gaps = None if gaps is None else gaps[keep]
         inputs = [self._input(value, where, rows) for value, where in self.layout.inputs]
         keys = [normal_key(rows.column(k)) for k in self.spec.keys]
@@ -433,7 +441,7 @@ class Prepare:
         """Return an aggregate's argument; null where its filter does not hold (nulls are skipped by every aggregate)."""
         return argument(lit(True) if value is None else value, where, rows)
 
-    def _refused(self, rows: pa.RecordBatch, times: Ints, reasons: Ints, watermark_us: int) -> pa.Table:
+    def _refused(self, rows: pa.RecordBatch, times: Ints, reasons: NumPy, watermark_us: int) -> pa.Table:
         wanted = np.flatnonzero((reasons > 0) & (reasons < _DROPPED))
         if not len(wanted):
             return self._no_late_rows

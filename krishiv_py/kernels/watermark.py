@@ -326,7 +326,8 @@ def behind_counts(times: Ints, watermark_us: int, lag_us: int) -> dict[str, int]
     edges = _EDGES_US if lag_us in _EDGES_US else sorted((*_EDGES_US, lag_us))
     for begin in range(0, len(times), _BLOCK):
         block = times[begin : begin + _BLOCK]
-        waiting = int(np.count_nonzero(block < newest))
+        block = block[block < newest]  # few, of rows that come about in order
+        waiting = len(block)
         for edge_us in edges[1:]:
             if not waiting:
                 break

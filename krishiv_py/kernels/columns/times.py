@@ -112,18 +112,33 @@ class FixedAssigner:
 
     def slices(self, times: Ints) -> Ints:
         """Start of the slice of every row: the latest window bound (start or end) not after it."""
-        w = self.grid
+        w, cut = self.grid, self._cut
         step = (times - w.offset_us) % w.slide_us
         base = times - step
-        cut = w.size_us % w.slide_us if w.slide_us <= w.size_us else w.size_us
         return base if cut == 0 else base + np.where(step >= cut, cut, 0)
 
     def slice_of(self, time: int) -> int:
         """Return what :meth:`slices` gives for one row."""
-        w = self.grid
+        w, cut = self.grid, self._cut
         step = (time - w.offset_us) % w.slide_us
-        cut = w.size_us % w.slide_us if w.slide_us <= w.size_us else w.size_us
         return time - step + (cut if 0 < cut <= step else 0)
+
+    def places(self, times: Ints) -> tuple[int, int, Ints | None]:
+        """Return the first slice of rows, a step, and how many steps after it the slice of each row is; None: all are in it.
+
+        Numbers are cheaper than starts: they need one division, and whoever groups by them none.
+        """
+        if not len(times):
+            return 0, 1, None
+        first, step = self.slice_of(int(times.min())), self.grid.slide_us
+        if first == self.slice_of(int(times.max())):
+            return first, step, None
+        return (first, 1, self.slices(times) - first) if self._cut else (first, step, (times - first) // step)
+
+    @property
+    def _cut(self) -> int:
+        """Return how far after the start of a window there is the end of another one; 0 where that is a start, too."""
+        return self.grid.size_us % self.grid.slide_us if self.grid.slide_us <= self.grid.size_us else self.grid.size_us
 
     def last_start(self, times: Ints) -> Ints:
         """Start of the latest window that begins at or before the row."""

@@ -182,3 +182,11 @@ def test_by_hand(at: int, starts: list[int]) -> None:
 def test_the_slice_of_one_time_is_that_of_many(size: int, slide: int, offset: int, times: list[int]) -> None:
     assigner = FixedAssigner(Grid(size, slide, offset))
     assert [assigner.slice_of(time) for time in times] == assigner.slices(np.array(times)).tolist()
+
+
+@given(st.integers(1, 50), st.integers(1, 50), st.integers(-60, 60), st.lists(st.integers(-(10**6), 10**6)))
+def test_places_say_the_slices(size: int, slide: int, offset: int, times: list[int]) -> None:
+    assigner, given_times = FixedAssigner(Grid(size, slide, offset)), np.array(times, np.int64)
+    first, step, places = assigner.places(given_times)
+    said = np.full(len(times), first) if places is None else first + places * step
+    assert said.tolist() == assigner.slices(given_times).tolist()

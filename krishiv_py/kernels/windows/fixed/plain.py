@@ -90,19 +90,12 @@ class FixedOperator(FiringOperator):
     def combine(self, rows: pa.Table) -> pa.Table:
         """Partial aggregates by key and slice."""
         columns = [_column(rows, k) for k in self.layout.key_names]
-        slices = self._slices(rows[TIME].to_numpy())
-        groups = group(columns if isinstance(slices, int) else [slices, *columns], rows.num_rows)
-        heads = np.full(groups.n, slices) if isinstance(slices, int) else slices[groups.first]
+        first, step, places = self.assigner.places(rows[TIME].to_numpy())
+        groups = group(columns if places is None else [places, *columns], rows.num_rows)
+        heads = np.full(groups.n, first) if places is None else first + places[groups.first] * step
         keys = [pick(column, groups.first) for column in columns]
         arrays = [as_arrow(heads), *keys, *self.layout.create(rows, groups.ids, groups.n)]
         return pa.Table.from_arrays(arrays + self.counts(rows, groups), schema=self.chunk_schema)
-
-    def _slices(self, times: Ints) -> Ints | int:
-        """Return the slice of every row, or the one of all rows."""
-        if not len(times):
-            return times
-        first = self.assigner.slice_of(int(times.min()))
-        return first if first == self.assigner.slice_of(int(times.max())) else self.assigner.slices(times)
 
     def counts(self, rows: pa.Table, groups: Groups) -> list[pa.Array]:
         """Return how many rows groups have, and the newest event time of each, if that is counted."""
