@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import os
@@ -324,6 +323,8 @@ class Sender(ClosedAtEnd, Answering, Generic[T]):
         ...     asyncio.run(send_all(sender))
         [0, 0, 0]
         """
+        import asyncio  # here, for it loads TLS, and who calls this has it
+
         if self._lingering is None:
             return await asyncio.to_thread(self.send, batch)
         return await asyncio.wrap_future(self.send_soon(batch))

@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
@@ -20,12 +20,17 @@ from krishiv_py.engine.closing import keys_of, keys_to_close
 from krishiv_py.errors import KrishivError, OperatorError, PlanError, failure_text, own_type
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.lookup import KeyIndexes
-from krishiv_py.in_process.moving import save
 from krishiv_py.in_process.outputs import MOST_ROWS, LastResults
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PathLike, a_number, a_path, wait_us
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.query import BucketMetrics, QueryRows, RunningQuery, holding
+
+if TYPE_CHECKING:
+    from krishiv_py.in_process import moving
+else:
+    moving = lazy("krishiv_py.in_process.moving")
 
 _LONG_S: Final = 5.0
 """After so long, stop() says what it waits for."""
@@ -253,7 +258,7 @@ class ProcessQuery(RunningQuery):
         folder = a_path(path, "path", "pass a new folder for the savepoint")
         self._check_other_thread("savepoint()")
         with self._engine.between_batches():
-            return save(self._ledger.notes.checkpoint, folder).folder
+            return moving.save(self._ledger.notes.checkpoint, folder).folder
 
     def close_key(self, key: Any, stage: str | None = None) -> None:
         """Forget a `key` in the next micro-batch, before it takes rows in."""

@@ -6,7 +6,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import attrs
 import pyarrow as pa
@@ -18,14 +18,13 @@ from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, SessionClosedError, shown
 from krishiv_py.in_process.bounded import run_bounded
-from krishiv_py.in_process.capturing import CaptureOptions, capture
 from krishiv_py.in_process.engine import Engine, kept_state
 from krishiv_py.in_process.memory import keep_freed_memory
-from krishiv_py.in_process.moving import move, read_clocks, restore, save, save_leased
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.sources import inferred, readers
 from krishiv_py.in_process.stage import Workers
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches, Begin, Handed
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
@@ -45,6 +44,12 @@ from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.storage.files import check_reachable
 from krishiv_py.storage.local import absolute
 from krishiv_py.storage.store import known_settings, use
+
+if TYPE_CHECKING:
+    from krishiv_py.in_process import capturing, moving
+else:
+    capturing = lazy("krishiv_py.in_process.capturing")
+    moving = lazy("krishiv_py.in_process.moving")
 
 _ENGINE: Final = "in process"
 _PROFILES: Final[tuple[DurabilityProfile, ...]] = ("dev-local", "single-node-durable")
@@ -129,9 +134,16 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             if begin is not None:
                 with writable_checkpoint(opened.checkpoint):
                     begin_from(
-                        begin, plan, opened.checkpoint, 1, _ENGINE, lambda savepoint: restore(savepoint, opened.checkpoint)
+                        begin,
+                        plan,
+                        opened.checkpoint,
+                        1,
+                        _ENGINE,
+                        lambda savepoint: moving.restore(savepoint, opened.checkpoint),
                     )
-            plan = going_on(plan, opened.checkpoint, read_clocks, durable=opened.durable, on_spark=False)
+            plan = going_on(
+                plan, opened.checkpoint, lambda *given: moving.read_clocks(*given), durable=opened.durable, on_spark=False
+            )
             query = self._started(plan, sinks, opened, batches, title, cleanup)
         except BaseException:
             owner.running = lambda: False
@@ -256,14 +268,14 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         home = absolute(checkpoint).rstrip("/")
         check_reachable([home, absolute(path)])
         check_engine(home, "in-process")
-        return save_leased(home, lambda: save(home, path).folder)
+        return moving.save_leased(home, lambda: moving.save(home, path).folder)
 
-    def capture(self, plan: PhysicalPlan, checkpoint: str, path: str, wanted: CaptureOptions) -> str:
+    def capture(self, plan: PhysicalPlan, checkpoint: str, path: str, wanted: capturing.CaptureOptions) -> str:
         """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
         self._alive("capture()")
         home = absolute(checkpoint).rstrip("/")
         check_reachable([home, absolute(path)])
-        return capture(with_carried(attrs.evolve(plan, engine=self.engine), home), home, path, wanted, None)
+        return capturing.capture(with_carried(attrs.evolve(plan, engine=self.engine), home), home, path, wanted, None)
 
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Refuse: there is one process."""
@@ -276,7 +288,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             then = "only Spark can read its state"
             hint = f"write `krishiv move {home} --to in-process`, or call move() of a session on Spark"
             raise PlanError(f"the checkpoint {home} is of a query on Spark", got="a session in process", then=then, hint=hint)
-        return move(home, to, into, save, buckets or os.cpu_count() or 1)
+        return moving.move(home, to, into, moving.save, buckets or os.cpu_count() or 1)
 
     def _alive(self, what: str) -> None:
         if self._stopped or self._forked:

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.dedup import DedupOperator
-from krishiv_py.kernels.joins.asof import AsofOperator
-from krishiv_py.kernels.joins.interval import IntervalJoinOperator
-from krishiv_py.kernels.joins.windowed import WindowJoinOperator
 from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.ttl import ExpiringAssigned, ExpiringFixed, ExpiringOperator
-from krishiv_py.kernels.windows.count import CountOperator, TriggeredCountOperator
-from krishiv_py.kernels.windows.fixed.panes import PaneOperator
 from krishiv_py.kernels.windows.fixed.plain import FixedOperator
-from krishiv_py.kernels.windows.fixed.triggered import AssignedOperator, TriggeredOperator
-from krishiv_py.kernels.windows.ranged.distinct import DistinctOperator
-from krishiv_py.kernels.windows.ranged.lookback import ArrivalOperator, LookBackOperator
-from krishiv_py.kernels.windows.session.capped import CappedSessionOperator
-from krishiv_py.kernels.windows.session.capped_triggered import CappedTriggeredOperator
-from krishiv_py.kernels.windows.session.growing import TriggeredSessionOperator
-from krishiv_py.kernels.windows.session.plain import SessionOperator
 from krishiv_py.kernels.wrappers import (
     HandingOnOperator,
     ProjectedOperator,
@@ -35,7 +22,31 @@ from krishiv_py.kernels.wrappers import (
     StepsAfterOperator,
     WholeOperator,
 )
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import UNSET
+
+if TYPE_CHECKING:
+    from krishiv_py.kernels import dedup
+    from krishiv_py.kernels.joins import asof, interval, windowed
+    from krishiv_py.kernels.windows import count as counts
+    from krishiv_py.kernels.windows.fixed import panes, triggered
+    from krishiv_py.kernels.windows.ranged import distinct, lookback
+    from krishiv_py.kernels.windows.session import capped, capped_triggered, growing
+    from krishiv_py.kernels.windows.session import plain as sessions
+else:
+    dedup = lazy("krishiv_py.kernels.dedup")
+    asof = lazy("krishiv_py.kernels.joins.asof")
+    interval = lazy("krishiv_py.kernels.joins.interval")
+    windowed = lazy("krishiv_py.kernels.joins.windowed")
+    counts = lazy("krishiv_py.kernels.windows.count")
+    panes = lazy("krishiv_py.kernels.windows.fixed.panes")
+    triggered = lazy("krishiv_py.kernels.windows.fixed.triggered")
+    distinct = lazy("krishiv_py.kernels.windows.ranged.distinct")
+    lookback = lazy("krishiv_py.kernels.windows.ranged.lookback")
+    capped = lazy("krishiv_py.kernels.windows.session.capped")
+    capped_triggered = lazy("krishiv_py.kernels.windows.session.capped_triggered")
+    growing = lazy("krishiv_py.kernels.windows.session.growing")
+    sessions = lazy("krishiv_py.kernels.windows.session.plain")
 
 
 class RowsOperator:
@@ -120,28 +131,31 @@ def _window(spec: OperatorSpec) -> Link:
 Made: TypeAlias = tuple[str, Callable[[OperatorSpec], WindowOperator]]
 _PLAIN: Final[dict[str, Made]] = {
     "fixed": ("fixed windows", FixedOperator),
-    "panes": ("panes", PaneOperator),
-    "assigned": ("windows of an assigner", AssignedOperator),
-    "lookback": ("look-back windows", LookBackOperator),
-    "lookback on arrival": ("look-back windows on arrival", ArrivalOperator),
-    "distinct": ("distinct-set windows", DistinctOperator),
-    "count": ("count windows", CountOperator),
-    "session": ("sessions", SessionOperator),
-    "capped session": ("sessions with a longest duration", CappedSessionOperator),
+    "panes": ("panes", lambda spec: panes.PaneOperator(spec)),
+    "assigned": ("windows of an assigner", lambda spec: triggered.AssignedOperator(spec)),
+    "lookback": ("look-back windows", lambda spec: lookback.LookBackOperator(spec)),
+    "lookback on arrival": ("look-back windows on arrival", lambda spec: lookback.ArrivalOperator(spec)),
+    "distinct": ("distinct-set windows", lambda spec: distinct.DistinctOperator(spec)),
+    "count": ("count windows", lambda spec: counts.CountOperator(spec)),
+    "session": ("sessions", lambda spec: sessions.SessionOperator(spec)),
+    "capped session": ("sessions with a longest duration", lambda spec: capped.CappedSessionOperator(spec)),
     "rows": ("rows as they are", RowsOperator),
-    "deduplication": ("deduplication", DedupOperator),
-    "as-of join": ("as-of join", AsofOperator),
-    "window join": ("window join", WindowJoinOperator),
-    "interval join": ("interval join", IntervalJoinOperator),
+    "deduplication": ("deduplication", lambda spec: dedup.DedupOperator(spec)),
+    "as-of join": ("as-of join", lambda spec: asof.AsofOperator(spec)),
+    "window join": ("window join", lambda spec: windowed.WindowJoinOperator(spec)),
+    "interval join": ("interval join", lambda spec: interval.IntervalJoinOperator(spec)),
 }
 """The operators by the route of an operation."""
 _OFTEN: Final[dict[str, Made]] = {
     **_PLAIN,
-    "fixed": ("fixed windows with triggers", TriggeredOperator),
-    "assigned": ("windows of an assigner with triggers", AssignedOperator),
-    "count": ("count windows with triggers", TriggeredCountOperator),
-    "session": ("sessions with triggers", TriggeredSessionOperator),
-    "capped session": ("sessions with a longest duration and triggers", CappedTriggeredOperator),
+    "fixed": ("fixed windows with triggers", lambda spec: triggered.TriggeredOperator(spec)),
+    "assigned": ("windows of an assigner with triggers", lambda spec: triggered.AssignedOperator(spec)),
+    "count": ("count windows with triggers", lambda spec: counts.TriggeredCountOperator(spec)),
+    "session": ("sessions with triggers", lambda spec: growing.TriggeredSessionOperator(spec)),
+    "capped session": (
+        "sessions with a longest duration and triggers",
+        lambda spec: capped_triggered.CappedTriggeredOperator(spec),
+    ),
 }
 """The same for windows that fire otherwise than they do by default."""
 _EXPIRING: Final[dict[str, Callable[[OperatorSpec, Any], WindowOperator]]] = {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
 from krishiv_py.errors import CheckpointError
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.options.query import Begin
 from krishiv_py.planner.evolution import Carried, StageChange, carrying, compared, rewritten
@@ -16,10 +17,14 @@ from krishiv_py.planner.fingerprint import differences
 from krishiv_py.planner.history import after_seam, read_called, stages_archived
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, begin_move, end_move, engine_of, is_being_made
-from krishiv_py.runtime.evolving import Evolved, StageBefore, carried_over, clocks_for, source_changes, sources_paired
 from krishiv_py.runtime.savepoints import Savepoint, SourceState, StageState, is_savepoint, outlined
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.local import absolute
+
+if TYPE_CHECKING:
+    from krishiv_py.runtime import evolving
+else:
+    evolving = lazy("krishiv_py.runtime.evolving")
 
 
 def forget_broken_off(checkpoint: str) -> None:
@@ -87,7 +92,7 @@ class Opening:
         How many batches the query of the savepoint had published.
     """
 
-    savepoint: Evolved
+    savepoint: evolving.Evolved
     plan: PhysicalPlan
     carried: dict[str, dict[str, Any]]
     changes: list[StageChange]
@@ -128,7 +133,9 @@ def carried_by(
         if change.fate in ("kept", "migrated") and change.old is not None:
             was = savepoint.stages[change.old]
             reached_us = was.moment(savepoint.before).watermark_us
-            given = Carried() if was.shape is None else carried_over(was.shape, stage, reached_us, savepoint, change.old)
+            given = (
+                Carried() if was.shape is None else evolving.carried_over(was.shape, stage, reached_us, savepoint, change.old)
+            )
         else:
             given = Carried(blind_us=max((newest[clock] for clock, _ in stage.times), default=UNSET))
         if given != Carried():
@@ -151,11 +158,11 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
     new = outline_of(plan)
     changes = compared(old, new, begin, stages_archived(plan, begin.archives))
     _check_taken(begin, changes, folder)
-    streams, clocks = sources_paired(old, new), clocks_for(savepoint, plan, new, changes)
+    streams, clocks = evolving.sources_paired(old, new), evolving.clocks_for(savepoint, plan, new, changes)
     carried = carried_by(savepoint, plan, changes, clocks.newest)
     runs = carrying(plan, carried, stage_names(plan.stages))
     outline = outline_of(runs)
-    stages, plans, rebuilt = list[StageState](), list[StageBefore](), set[int]()
+    stages, plans, rebuilt = list[StageState](), list[evolving.StageBefore](), set[int]()
     for change in sorted((c for c in changes if c.new is not None), key=lambda c: c.new or 0):
         assert change.new is not None
         described, stage = outline["stages"][change.new], runs.stages[change.new]
@@ -171,7 +178,9 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
             )
         stages.append(state)
         shape = was.shape if change.fate == "migrated" else None
-        plans.append(StageBefore(stage, shape, change.old or 0, was.moment(savepoint.before).watermark_us if shape else UNSET))
+        plans.append(
+            evolving.StageBefore(stage, shape, change.old or 0, was.moment(savepoint.before).watermark_us if shape else UNSET)
+        )
     values = {f.name: getattr(savepoint, f.name) for f in attrs.fields(Savepoint)}
     values |= {"note": {**savepoint.note, "outline": outline}, "stages": stages}
     values |= {"clocks": clocks.clocks, "before": clocks.before}
@@ -181,7 +190,7 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
     ]
     if past is not None:  # sinks that know batches by number have those of the run over archives, too
         values["batches"] = max(savepoint.batches, past.batches)
-    evolved = Evolved(**values, plans=plans, streams_before=streams, past=past, rebuilt=frozenset(rebuilt))
+    evolved = evolving.Evolved(**values, plans=plans, streams_before=streams, past=past, rebuilt=frozenset(rebuilt))
     return Opening(evolved, runs, carried, changes, savepoint.batches)
 
 
@@ -269,7 +278,7 @@ def going_on(plan: PhysicalPlan, checkpoint: str, read: ReadClocks, *, durable: 
     _check(note, plan, changes, checkpoint, on_spark=on_spark)
     clocks, carried = read(checkpoint, note), dict[str, dict[str, Any]]()
     if clocks is not None:
-        carried = carried_by(clocks, plan, changes, clocks_for(clocks, plan, new, changes).newest)
+        carried = carried_by(clocks, plan, changes, evolving.clocks_for(clocks, plan, new, changes).newest)
     runs = carrying(plan, carried, stage_names(plan.stages))
     notes.change({**note, "plan": runs.fingerprint, "outline": outline_of(runs), "carried": carried})
     return with_carried(plan, checkpoint)
@@ -320,7 +329,7 @@ def reasons_against(
         if why:
             yield f"{change.name}: {why}"
     if "reads" in old and "clocks" in old:
-        yield from map(str, source_changes(old, new))
+        yield from map(str, evolving.source_changes(old, new))
         if [c["stage"] for c in old["clocks"]] != [c["stage"] for c in new["clocks"]]:
             yield "the stages follow other clocks"
     elif len(old["sources"]) != len(new["sources"]):
@@ -368,7 +377,7 @@ def changes_against(folder: str, plan: PhysicalPlan, bootstrap: Iterable[str] = 
     old, new = note["outline"], outline_of(plan)
     changes = compared(old, new, None, stages_archived(plan, archives))
     in_place = not saved and not any(reasons_against(note, plan, changes, on_spark=engine_of(where) == "spark"))
-    changes += source_changes(old, new)
+    changes += evolving.source_changes(old, new)
     if saved or in_place:
         return changes
     return [attrs.evolve(c, how=(*c.how, "over a savepoint")) if c.fate in _OVER else c for c in changes]

@@ -28,7 +28,6 @@ from krishiv_py.functions.computing.casts import cast
 from krishiv_py.functions.computing.checks import COLUMN, alike, boolean, meeting, met
 from krishiv_py.functions.computing.compare import COMPARISONS, compare, is_in
 from krishiv_py.functions.computing.values import INSTANT, FaultError, NoOperationError, Value, is_moment, literal, repeated
-from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.expressions.expr import (
     Aggregate,
@@ -55,8 +54,10 @@ from krishiv_py.plan.schema import misplaced, unknown_field
 from krishiv_py.types import normal_type, type_text
 
 if TYPE_CHECKING:
+    from krishiv_py.functions import known as functions
     from krishiv_py.plan.expressions import parse
 else:
+    functions = lazy("krishiv_py.functions.known")
     parse = lazy("krishiv_py.plan.expressions.parse")
 
 
@@ -427,7 +428,7 @@ def _constant(expr: Expr) -> object:
 
 def _call(expr: Func, batch: Rows) -> Value:
     """Return the value of a function, by its definition: constants as plain Python, the others as values."""
-    known, args = FUNCTIONS[expr.name], expr.args
+    known, args = functions.FUNCTIONS[expr.name], expr.args
     if known.later:
         return known.compute(*(_Later(arg, batch) for arg in args))
     given: list[Any] = []
