@@ -70,9 +70,14 @@ def by_driver(*sends: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted((row for sent in sends for row in driver.send(sent).results.to_pylist()), key=repr)
 
 
-def test_no_part_of_spark_is_loaded() -> None:
+def test_no_part_of_spark_is_loaded_and_pandas_need_not_be_there() -> None:
     code = """
 import sys
+class WithoutPandas:
+    def find_spec(self, name, *_):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, WithoutPandas())
 from krishiv_py import MemorySink, Session, count
 with Session.in_process() as session:
     stream, sender = session.memory_stream("at bigint")
