@@ -266,6 +266,39 @@ def test_rows_of_one_time_are_taken_in_the_order_in_which_they_came(seed: int, n
         query.stop()
 
 
+@pytest.mark.parametrize("emit", ["updates", "retractions"])
+@pytest.mark.parametrize("name", [n for n in TIES if n not in ("look-back", "distinct sets", "sessions that fire early")])
+@pytest.mark.parametrize("seed", range(scaled(2)))
+def test_windows_that_fire_early_go_on_with_other_numbers_of_workers(seed: int, name: str, emit: Any, tmp_path: Path) -> None:
+    chance = random.Random(f"{seed} {name}")
+    rows_of = [
+        [{"k": chance.choice("abcdefghi"), "at": 2 * turn + chance.randrange(9), "n": turn} for _ in range(14)]
+        for turn in range(8)
+    ]
+
+    def built(stream: Any) -> Any:
+        made = TIES[name](stream.watermark("at", 4).key_by("k")).trigger(Trigger.on_count(2)).emit(emit)
+        return made.agg(count(), first("n").alias("f"))
+
+    driver = Driver(built(stream_of("k string, at bigint, n bigint")))
+    expected = [row for send in rows_of for row in driver.send(send).results.to_pylist()] + driver.close().results.to_pylist()
+    sink = MemorySink()
+    for begin, workers in enumerate((2, 1, 3, 2)):
+        with Session.in_process(workers=workers) as session:
+            stream, sender = session.memory_stream("k string, at bigint, n bigint", spool=tmp_path / "spool")
+            query = built(stream).start(sink, checkpoint=tmp_path / "c")
+            for send in rows_of[2 * begin : 2 * begin + 2]:
+                sender.send(send)
+                query.process_all_available()
+            if begin == 3:
+                sender.close()
+                query.process_all_available()
+            query.stop()
+    results = sink.table()
+    assert results is not None
+    assert sorted(map(repr, results.to_pylist())) == sorted(map(repr, expected))
+
+
 def test_tasks_are_run_in_their_order() -> None:
     workers = Workers(3)
     assert workers.run([lambda n=n: n for n in range(10)]) == list(range(10))  # type: ignore[misc]

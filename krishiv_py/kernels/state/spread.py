@@ -42,6 +42,9 @@ _SIDES: Final = {**dict.fromkeys(("jl", "jlm", "wl", "al"), "left"), **dict.from
 _MARKS: Final = frozenset({"jlm", "jrm"})
 """Logs of numbers of rows: a column that is a hash in others has them."""
 _NUMBER: Final = "n"
+_OF_SESSIONS: Final = "k"
+_NUMBERED: Final = {_NUMBER: "rows", "i": "results"}
+"""Columns of the log of sessions that fire by their rows, with the field that counts the rows, or results, numbered so far."""
 
 
 def _earliest(values: Sequence[Any]) -> Any:
@@ -64,10 +67,8 @@ def _windows(values: Sequence[Any]) -> Any:
 
 
 _MERGED: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
-    **dict.fromkeys(
-        ("fired_at", "closed_at", "joined_at", "dedup_at", "stepped_at", "stepped_late", "seq", "rows", "results"), max
-    ),
-    **dict.fromkeys(("arrived_left", "arrived_right", "rows_needed"), sum),
+    **dict.fromkeys(("fired_at", "closed_at", "joined_at", "dedup_at", "stepped_at", "stepped_late", "seq"), max),
+    **dict.fromkeys(("arrived_left", "arrived_right", "rows_needed", *_NUMBERED.values()), sum),
     **dict.fromkeys(("new_at", "late_at"), _windows),
     "shown_at": _begun,
     "ttl_checked": _earliest,
@@ -134,7 +135,7 @@ def spread(held: Iterable[BucketContent], n_keys: int, n_buckets: int) -> Iterat
     over = {run for meta in metas for run in meta.get(f"runs:{_OVER}", ())}
     rows = _Rows([f"k{i}" for i in range(n_keys)], n_buckets)
     for number in range(n_buckets):
-        target, arrived = Bucket(MemoryStore()), dict.fromkeys(_ARRIVED.values(), 0)
+        target, arrived = Bucket(MemoryStore()), dict.fromkeys((*_ARRIVED.values(), *_NUMBERED.values()), 0)
         for place, (bucket, meta) in enumerate(zip(buckets_now, metas, strict=True)):
             part = partial(rows.of, number, place)
             for name in sorted(meta):  # "log:" and "runs:" say which tables there are
@@ -143,8 +144,8 @@ def spread(held: Iterable[BucketContent], n_keys: int, n_buckets: int) -> Iterat
                     _spread_runs(of, bucket, target, part, over)
                 elif kind == "log":
                     _spread_log(of, bucket, target, part, arrived)
-            for side in arrived:
-                arrived[side] += meta.get(side, 0)
+            for counted in arrived:
+                arrived[counted] += meta.get(counted, 0)
         _finish(target, metas)
         yield BucketContent.of(target)
 
@@ -194,14 +195,17 @@ def _spread_log(name: str, bucket: Bucket, target: Bucket, part_of: Part, arrive
     entries = bucket.meta[f"log:{name}"]
     target.meta.setdefault(f"log:{name}", [])
     side = _ARRIVED.get(_SIDES.get(name, ""))
-    base = 0 if side is None else arrived[side]
-    column = HASH if name in _MARKS else _NUMBER
+    bases = {} if side is None else {HASH if name in _MARKS else _NUMBER: arrived[side]}
+    if name == _OF_SESSIONS and set(_NUMBERED.values()) <= bucket.meta.keys():
+        bases = {column: arrived[counted] for column, counted in _NUMBERED.items()}
 
     def numbered(table: pa.Table, place: int) -> pa.Table:
         part = table if name in _MARKS else part_of(table, f"log {name} {place}")
-        if base:
-            index = part.column_names.index(column)
-            part = part.set_column(index, part.schema.field(index), pc.add(part[column], pa.scalar(base, pa.int64())))
+        for column, base in bases.items():
+            if base:
+                index, number = part.column_names.index(column), part[column]
+                numbers = pc.if_else(pc.less(number, 0), number, pc.add(number, base))  # -1: it has none
+                part = part.set_column(index, part.schema.field(index), numbers)
         return part
 
     if not entries:
