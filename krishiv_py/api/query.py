@@ -164,6 +164,8 @@ class Query(Protocol):
     def await_termination(self, timeout: dt.timedelta | str | None = None) -> bool:
         """Wait for the end, at most `timeout`; True if the query ended. Raises the error if the query failed.
 
+        A query ends when it is stopped, or with ``Batches.available_now()`` when all is read. It does not end with its sources.
+
         `timeout` is a ``timedelta`` or a text such as ``"2 s"``. A bare number is refused: Spark reads it as seconds, and
         this library reads durations as milliseconds.
 
@@ -181,6 +183,9 @@ class Query(Protocol):
 
     def process_all_available(self, *, progress: Show = False) -> None:
         """Wait until everything sent so far is processed and the query is idle.
+
+        In process it returns while more is sent, if all sources are memory streams. On Spark, and with other sources, it waits
+        until there is nothing more to read.
 
         Parameters
         ----------

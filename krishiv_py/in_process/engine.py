@@ -81,11 +81,17 @@ class _Request:
     ----------
     upto : dict or None
         The number of sends that have to be taken, by the place of the source; None: all there is.
+    reads_state : bool
+        Whether who waits reads the state then, before the next batch begins.
+    is_taken : bool
+        Whether the sends were taken before the batch that runs.
     done : threading.Event
-        Set when it is over; who waits for sends counts among those who look then.
+        Set when it is over.
     """
 
-    upto: dict[int, int] | None = None
+    upto: dict[int, int] | None
+    reads_state: bool
+    is_taken: bool = False
     done: threading.Event = attrs.field(factory=threading.Event)
 
 
@@ -217,7 +223,7 @@ class Engine:
 
     def _looking_for(self, upto: dict[int, int]) -> _Request:
         """Ask for a look when so many sends are taken; it is granted at once where they are, or there are none."""
-        waiting = _Request(upto)
+        waiting = _Request(upto, reads_state=True)
         try:
             taken = self._has_taken(upto)
         except (CheckpointError, OSError):  # the query went on meanwhile, and its log let go of what was read
@@ -257,8 +263,8 @@ class Engine:
                 return
             if one in self._requests:
                 self._requests.remove(one)
-                self._looked_for -= one.upto is not None
-            if one.upto is not None:
+                self._looked_for -= one.reads_state
+            if one.reads_state:
                 self._looking += 1
                 self._let.clear()
                 if not self._looked_for:
@@ -359,12 +365,14 @@ class Engine:
         if self._begun is not None:
             with self.batch:
                 self._run(self._begun, is_replay=True)
+        busy = 0  # batches without a pause while somebody waits for one
         while not self.stopping.is_set():
             self.woken.clear()
             requests = [*self._requests]
             with self.batch:
                 wait_s = self._turn(in_time=not requests)
-            if wait_s is not None and (requests if wait_s > 0 else self._looked_for):
+            busy = 0 if wait_s or not requests else busy + 1
+            if wait_s is not None and (requests if wait_s > 0 else self._looked_for or busy > 1):
                 self._answer_those(requests if wait_s > 0 else [])
             if self._looking:
                 self._let_in()
@@ -378,17 +386,30 @@ class Engine:
     def _answer_those(self, idle: list[_Request]) -> None:
         """Answer requests that wait for no other batch: of those who look, all whose sends are taken.
 
+        Who waits until the query has nothing to do, while more is sent, waits for what was sent by the second batch.
+
         With nothing due, `idle` are those that came before this was seen. What another source holds back is not waited for by
         those who look.
         """
-        more = any(reader.planner.has_more() for reader in self._readers) if idle else False
+        more = False
+        for reader in self._readers if idle else ():
+            more = more or reader.planner.has_more()
         for one in [*self._requests]:
-            if one.upto is not None:
-                if one in idle or self._has_taken(one.upto):
+            if one.reads_state:
+                if one in idle or (one.upto is not None and self._has_taken(one.upto)):
                     self._answer(one)
-            elif one in idle and not more:
-                one.done.set()
+            elif (one in idle and not more) or one.is_taken:
                 self._requests.remove(one)
+                one.done.set()
+            elif not idle:
+                self._bound(one)
+
+    def _bound(self, one: _Request) -> None:
+        """Let a request end after the batch that follows what was sent by now."""
+        if one.upto is not None:
+            one.is_taken = self._has_taken(one.upto)
+        elif all(isinstance(reader.planner.node.source, SentSource) for reader in self._readers):
+            one.upto = self._sent()
 
     def _turn(self, *, in_time: bool) -> float | None:
         """Run the next batch if one is due; gives how long to wait for the one after it, None when there is none.
@@ -413,8 +434,11 @@ class Engine:
         return self._poll_s(now_us)
 
     def process_available(self) -> threading.Event:
-        """Return an event that is set when the query has read everything that is there now."""
-        waiting = _Request()
+        """Return an event that is set when the query has read everything that is there now.
+
+        Of memory streams that is what was sent before; of other sources only the query knows, when it finds no more.
+        """
+        waiting = _Request(None, reads_state=False)
         self._requests.append(waiting)
         self.woken.set()
         return waiting.done
@@ -473,7 +497,7 @@ class Engine:
         wait = min((r.planner.node.source.poll_seconds for r in self._readers if not r.planner.log.ended), default=1.0)
         if self._control_files.period_us is not None:
             wait = min(wait, max((self._looked_us + self._control_files.period_us - now_us) / 1e6, 0.001))
-        return min(wait, _LONGEST_WAIT_S)
+        return wait if wait < _LONGEST_WAIT_S else _LONGEST_WAIT_S
 
     def _last(self) -> None:
         """Run the batch that follows when everything there was is read."""

@@ -190,3 +190,23 @@ def test_a_clock_that_is_set_back_stops_no_query(tmp_path: Path) -> None:
                 now[0] -= 3_600_000_000
             assert query.progress.rows == 150 * (run + 1)
             query.stop()
+
+
+def test_who_waits_for_all_that_is_there_does_not_wait_for_what_is_sent_later() -> None:
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream("at bigint")
+        taken: list[int] = []
+
+        def sends_another(rows: pa.Table) -> pa.Table:
+            taken.extend(rows["at"].to_pylist())
+            if len(taken) < 200:
+                sender.send([{"at": 10 * len(taken)}])
+            return rows
+
+        counts = stream.map_batches(sends_another, "at bigint").watermark("at", 0).tumbling_window(10).agg(count())
+        sender.send([{"at": 0}, {"at": 10}])
+        query = counts.start(MemorySink())
+        query.process_all_available()
+        assert len(taken) < 200
+        assert query.results()["window_start"].to_pylist()[:1] == [0]
+        query.stop()
