@@ -2,6 +2,8 @@
 
 The columns of a batch are megabytes each. By its own rules glibc gives such memory back to the system at once and asks for it
 again a moment later, and the system fills every page with zeros first: up to a third of the CPU of large batches.
+mimalloc, which Arrow takes, gives memory back within a second, and reads its setting once, when Arrow is loaded.
+jemalloc, which Arrow brings too, can be set at any time.
 """
 
 from __future__ import annotations
@@ -11,10 +13,15 @@ import os
 import sys
 from typing import Final
 
+import pyarrow as pa
+
 KEPT_BYTES: Final = 1 << 28
 """So much freed memory at the end of the heap stays with the process; larger arrays are taken from the system one by one."""
 CHOSEN: Final = ("MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 """A choice of the user's in the environment holds."""
+KEPT_MS: Final = 10_000
+"""For so long what Arrow has freed stays with the process: longer than most batches take."""
+CHOSEN_FOR_ARROW: Final = ("ARROW_DEFAULT_MEMORY_POOL", "MIMALLOC_PURGE_DELAY")
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
 
 
@@ -31,3 +38,16 @@ def keep_freed_memory() -> bool:
         return False
     limits = {_TRIM_THRESHOLD: KEPT_BYTES, _MMAP_THRESHOLD: KEPT_BYTES, _ARENA_MAX: 1}
     return all([libc.mallopt(limit, value) for limit, value in limits.items()])
+
+
+def keep_freed_columns() -> bool:
+    """Let Arrow allocate by jemalloc, which keeps freed memory for a while; return whether it does.
+
+    Not where the environment or the program has chosen an allocator, or where Arrow was built without this one.
+    """
+    chosen = any(name in os.environ for name in CHOSEN_FOR_ARROW) or pa.default_memory_pool().backend_name != "mimalloc"
+    if chosen or "jemalloc" not in pa.supported_memory_backends():
+        return False
+    pa.set_memory_pool(pa.jemalloc_memory_pool())
+    pa.jemalloc_set_decay_ms(KEPT_MS)
+    return True

@@ -7,9 +7,10 @@ import platform
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 
-from krishiv_py.in_process.memory import CHOSEN
+from krishiv_py.in_process.memory import CHOSEN, CHOSEN_FOR_ARROW
 
 PAGES = """
 import resource, sys, threading
@@ -31,14 +32,30 @@ thread.start()
 thread.join()
 """
 
+POOL = """
+import sys
+import pyarrow as pa
+from krishiv_py import Session
+if sys.argv[1] == "own":
+    pa.set_memory_pool(pa.system_memory_pool())
+Session.in_process()
+print(pa.default_memory_pool().backend_name)
+"""
+
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries have no such limits")
 
 
 def new_pages(who: str, **environment: str) -> int:
     """Return how many pages the system gave to a process that makes and drops the same columns again and again."""
-    plain = {name: value for name, value in os.environ.items() if name not in CHOSEN}
-    command = [sys.executable, "-c", PAGES, who]
-    return int(subprocess.run(command, check=True, capture_output=True, text=True, env={**plain, **environment}).stdout)
+    return int(printed(PAGES, who, **environment))
+
+
+def printed(code: str, argument: str, **environment: str) -> str:
+    """Return what a process of its own prints."""
+    plain = {name: value for name, value in os.environ.items() if name not in (*CHOSEN, *CHOSEN_FOR_ARROW)}
+    command = [sys.executable, "-c", code, argument]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**plain, **environment})
+    return done.stdout.strip()
 
 
 def test_a_session_in_process_uses_freed_memory_again() -> None:
@@ -49,3 +66,11 @@ def test_a_session_in_process_uses_freed_memory_again() -> None:
 def test_what_the_environment_says_of_memory_holds() -> None:
     limits = {"MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_MMAP_THRESHOLD_": "131072"}
     assert new_pages("session", **limits) * 2 > new_pages("alone", **limits)
+
+
+@pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="Arrow is built without it")
+def test_arrow_keeps_what_it_freed_unless_somebody_has_chosen() -> None:
+    assert printed(POOL, "") == "jemalloc"
+    assert printed(POOL, "own") == "system"
+    assert printed(POOL, "", ARROW_DEFAULT_MEMORY_POOL="mimalloc") == "mimalloc"
+    assert printed(POOL, "", MIMALLOC_PURGE_DELAY="-1") == "mimalloc"
