@@ -142,16 +142,24 @@ def run(query: str, data: Path, out: Path, state: str) -> None:
     env.execute_sql(f"CREATE TEMPORARY VIEW found AS {QUERIES[query]}")
     rows = "TO_CHANGELOG(input => TABLE found)" if query in TAKEN_BACK else "found"
     schema = env.sql_query(f"SELECT * FROM {rows}").get_schema()
-    types = zip(schema.get_field_names(), schema.get_field_data_types(), strict=True)
-    fields = ", ".join(f"`{name}` {sql_type(str(kind))}" for name, kind in types)
+    printed = zip(schema.get_field_names(), schema.get_field_data_types(), strict=True)
+    types = {name: sql_type(str(kind)) for name, kind in printed}
+    fields = ", ".join(f"`{name}` {kind}" for name, kind in types.items())
+    # A sink takes one event time only: the others are values.
+    given = ", ".join(f"CAST(`{name}` AS {kind})" if kind == TIME else f"`{name}`" for name, kind in types.items())
     env.execute_sql(f"CREATE TABLE sink ({fields}) WITH ('path' = 'file://{out}', {FILES})")
-    env.execute_sql(f"INSERT INTO sink SELECT * FROM {rows}").wait()
+    env.execute_sql(f"INSERT INTO sink SELECT {given} FROM {rows}").wait()
+
+
+TIME, PRICE = "TIMESTAMP(3)", "DECIMAL(23, 3)"
+"""Types of which schemas print no digits; the only decimals are prices in another currency."""
 
 
 def sql_type(kind: str) -> str:
     """Flink's SQL name of a type as its schemas print it."""
     plain = kind.upper().replace(" NOT NULL", "").replace("(2147483647)", "").replace("VARCHAR", "STRING")
-    return "TIMESTAMP(3)" if plain.startswith("TIMESTAMP") else "STRING" if plain.startswith("STRING") else plain
+    short = {"TIMESTAMP": TIME, "DECIMAL": PRICE, "STRING": "STRING"}
+    return next((name for begin, name in short.items() if plain.startswith(begin)), plain)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
