@@ -343,8 +343,7 @@ class JsonReader(FileReader):
 
 
 _READ_ROWS: Final = 1 << 18
-_READ_VALUES: Final = 1 << 21
-"""The values that are read at once, so of a few columns more rows: as many as are combined at once need not be put together."""
+"""The number of rows that are read at once: of a damaged file those are lost that are read with the damage."""
 
 
 @attrs.frozen(eq=False)
@@ -383,8 +382,7 @@ class ParquetReader(FileReader):
         stored = file_columns(self.schema, parquet, self._rule())
         fields = [stored.get(f.name) or self._field(f, parquet, uri) for f in self.schema]
         wanted = [f.name for f in fields if isinstance(f, FileColumn)]
-        rows = min(max(_READ_ROWS, _READ_VALUES // max(len(wanted), 1)), 2 * _READ_ROWS)
-        for part in parquet.iter_batches(rows, columns=wanted, use_threads=False):
+        for part in parquet.iter_batches(_READ_ROWS, columns=wanted, use_threads=False):
             if not self.sent:
                 for column in part.columns:
                     _look_at_texts(column)
