@@ -105,6 +105,8 @@ QUERIES: dict[str, str] = {
 }
 """Without q6, which Flink cannot run (OVER takes no results that are taken back), q12, whose last window of processing time
 Flink does not tell at the end of input, and q13, for whose side input Flink's connector for files has no lookup."""
+TIME, PRICE = "TIMESTAMP(3)", "DECIMAL(23, 3)"
+"""Types of which schemas print no digits; the only decimals are prices in another currency."""
 TAKEN_BACK = {"q4", "q9", "q15", "q16", "q17", "q18", "q19"}
 
 
@@ -149,10 +151,6 @@ def run(query: str, data: Path, out: Path, state: str) -> None:
     given = ", ".join(f"CAST(`{name}` AS {kind})" if kind == TIME else f"`{name}`" for name, kind in types.items())
     env.execute_sql(f"CREATE TABLE sink ({fields}) WITH ('path' = 'file://{out}', {FILES})")
     env.execute_sql(f"INSERT INTO sink SELECT {given} FROM {rows}").wait()
-
-
-TIME, PRICE = "TIMESTAMP(3)", "DECIMAL(23, 3)"
-"""Types of which schemas print no digits; the only decimals are prices in another currency."""
 
 
 def sql_type(kind: str) -> str:

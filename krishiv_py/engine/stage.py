@@ -173,7 +173,7 @@ class Report:
 FLUSH_ROWS: Final = 7 << 16
 """So many rows that wait are combined: the more at once, the fewer are left to keep and to merge again.
 
-It is a little less than what is read of a file at once, of which some rows may be late.
+It is a little less than two parts of a file, as they are read, of which some rows may be late.
 """
 _FEW_BYTES: Final = 1 << 14
 _CHUNK_BYTES: Final = 1 << 28

@@ -22,6 +22,7 @@ CHOSEN: Final = ("MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRE
 KEPT_MS: Final = 10_000
 """For so long what Arrow has freed stays with the process: longer than most batches take."""
 CHOSEN_FOR_ARROW: Final = ("ARROW_DEFAULT_MEMORY_POOL", "MIMALLOC_PURGE_DELAY")
+"""The same for the memory of Arrow."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
 
 
