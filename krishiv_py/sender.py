@@ -20,6 +20,7 @@ from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import SenderClosedError, SpoolError
 from krishiv_py.lazy import lazy
 from krishiv_py.missing import Answering, answering
+from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_files import Send
@@ -148,6 +149,16 @@ def _flushed(of: weakref.ref[Lingering]) -> None:
         lingering.flush()
 
 
+class Readers(Protocol):
+    """Knows the queries that read a memory stream."""
+
+    def trim(self, spool: str) -> int:
+        """Remove the sends that no query will read again; gives how many."""
+
+    def check_source(self, spool: str, source: str) -> None:
+        """Refuse the name of a source that no query has which reads the stream."""
+
+
 T = TypeVar("T", default=Any)
 
 
@@ -187,11 +198,11 @@ class Sender(ClosedAtEnd, Answering, Generic[T]):
         spool: ReplayLog,
         schema: pa.Schema,
         clock: Callable[[], int] = wall_clock_us,
-        trimming: Callable[[str], int] = lambda folder: 0,
+        readers: Readers | None = None,
         linger_us: int = 0,
         max_batch_rows: int | None = None,
     ) -> None:
-        self._trimming = trimming
+        self._readers = readers
         self._spool = spool
         self._clock = clock
         self._schema = schema
@@ -347,9 +358,17 @@ class Sender(ClosedAtEnd, Answering, Generic[T]):
             self._lingering.flush()
 
     def advance_watermark(self, to: TimePoint, source: str | None = None) -> int:
-        """Move the watermark (of one `source`, or of all) to at least `to`: ms since the epoch, or a datetime.
+        """Move the watermark of this stream, or of one `source`, to at least `to`: ms since the epoch, or a datetime.
 
-        Of several outputs those with a larger lag stay behind it by the difference.
+        The watermark of a union by source, or of a join, is the least of its streams; that of a union with one watermark for
+        all rows moves at once. Of several outputs those with a larger lag stay behind it by the difference.
+
+        Raises
+        ------
+        PlanError
+            For a `source` that no running query has which reads the stream; one that starts later fails over it.
+        SenderClosedError
+            After :meth:`close`.
 
         Examples
         --------
@@ -363,10 +382,17 @@ class Sender(ClosedAtEnd, Answering, Generic[T]):
         ...     query.results().to_pylist()
         [{'window_start': 0, 'window_end': 10000, 'count': 1}]
         """
-        return self._control(time_point_us(to, "to"), source, "advance_watermark()")
+        to_us = time_point_us(to, "to")
+        if source is not None:
+            a_text(source, "source", "pass its name, or leave it out")
+            if self._readers is not None:
+                self._readers.check_source(self._spool.folder, source)
+        return self._control(to_us, source, "advance_watermark()")
 
     def close_windows_up_to(self, to: TimePoint) -> int:
         """:meth:`advance_watermark` under the lesson's name: every window that ends at or before `to` fires and is freed.
+
+        In a union by source and in a join it does so when the other streams have come so far.
 
         Examples
         --------
@@ -400,7 +426,7 @@ class Sender(ClosedAtEnd, Answering, Generic[T]):
         ...         query.process_all_available()
         ...     removed = sender.trim()  # sends that no query can go back to
         """
-        return self._trimming(self._spool.folder)
+        return 0 if self._readers is None else self._readers.trim(self._spool.folder)
 
     def close(self) -> None:
         """End of input: the watermark moves to plus infinity and every open window fires. Closing twice is harmless.

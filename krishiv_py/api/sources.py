@@ -752,7 +752,8 @@ class OtherStreams:
         """Several streams as one, each row with the name of its stream.
 
         Declare their watermarks with :class:`~krishiv_py.MultiSourceWatermarkSpec` and ``source_column=...``; closing the
-        sender of one stream ends that stream only.
+        sender of one stream ends that stream only. With ``.watermark(...)``, one for all rows, the end of input comes when all
+        streams have ended.
 
         Parameters
         ----------

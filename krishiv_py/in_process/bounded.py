@@ -20,9 +20,10 @@ from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.in_process.core import BatchOutput, Core, Parts, Sent
 from krishiv_py.in_process.outputs import outputs_of
-from krishiv_py.in_process.sources import clocks_of, controls_of, in_process
+from krishiv_py.in_process.sources import controls_of, in_process
 from krishiv_py.in_process.stage import Workers, parted
-from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.kernels.watermark import ClockInput
+from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import FileSource, MemorySource
 from krishiv_py.plan.running import summed
 from krishiv_py.planner.cut import input_stages
@@ -46,7 +47,7 @@ class _Stream:
 
     pieces: Sequence[Piece]
     takers: list[tuple[int, StageOperator]]
-    clocks: list[tuple[int, str | None]]
+    clocks: tuple[ClockInput, ...]
 
 
 def run_bounded(plan: PhysicalPlan, now: Callable[[], int], progress: Show, workers: int) -> BoundedResult:
@@ -113,9 +114,8 @@ def _read(core: Core, batch: Sequence[tuple[_Stream, Piece]], now_us: int) -> tu
         if len(stream.takers) > 1 or isinstance(piece, _Send):
             pieces = list(pieces)
             now_us = max((s.now_us for s in pieces if s.now_us is not None), default=now_us)
-            for clock, source, control in controls_of(pieces, stream.clocks):
-                if control.watermark_us != UNSET:
-                    core.clocks.advance(clock, control.watermark_us, source, now_us)
+            for control, inputs in controls_of(pieces, stream.clocks):
+                core.clocks.take(control, inputs, now_us)
         for taker, stage in stream.takers:
             rows.setdefault(taker, []).append((stage, pieces))
     return rows, now_us
@@ -139,7 +139,7 @@ def _counters(core: Core) -> dict[str, int]:
 def _stream(plan: PhysicalPlan, read: Read, workers: int) -> _Stream:
     takers = [(number, StageOperator(b.spec)) for number, b in read.takers]
     schema = pa.schema([read.source.schema.field(name) for name in read.needs_columns])
-    return _Stream(_pieces(read, schema, workers), takers, clocks_of(plan, read))
+    return _Stream(_pieces(read, schema, workers), takers, plan.clock_inputs(read))
 
 
 def _pieces(read: Read, schema: pa.Schema, workers: int) -> Sequence[Piece]:

@@ -42,7 +42,7 @@ from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.store import stored
 from krishiv_py.kernels.watermark import Clocks
 from krishiv_py.logs import BatchLines, batch_part
-from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import under_new_names
 from krishiv_py.planner.physical import PhysicalPlan
@@ -532,7 +532,7 @@ class Engine:
                 for name, results in output.results.items():
                     self.last[name].put(results)
 
-            snapshot = planned.snapshot or any(control.snapshot for _, _, control in controls)
+            snapshot = planned.snapshot or any(control.snapshot for control, _ in controls)
             self._ledger.tables = self._tables.begin(planned.number)
             with tables_are(self._tables):
                 self.core.run(sent, planned.now_us, begun_us=planned.now_us, snapshot=snapshot, publish=publish)
@@ -555,9 +555,8 @@ class Engine:
 
     def _advance(self, planned: PlannedBatch, controls: list[ClockControl]) -> None:
         """Let the clocks know what controls say, and that the input has ended."""
-        for clock, source, control in controls:
-            if control.watermark_us != UNSET:
-                self.core.clocks.advance(clock, control.watermark_us, source, planned.now_us)
+        for control, inputs in controls:
+            self.core.clocks.take(control, inputs, planned.now_us)
         if planned.ended:
             self.core.clocks.advance(None, END_OF_TIME, None, planned.now_us)
 

@@ -394,6 +394,7 @@ class History:
             own = [name.rpartition(".")[2] if len(clocks) > 1 else name for name in sources]
             mark = clocks[clock]["current"]
             clocks[clock] |= {"reached": dict.fromkeys(own, mark), "spoke": dict.fromkeys(own, result.now_us)}
+            clocks[clock].pop("ended", None)
         result.clocks = {"tracker": clocks[0], "others": clocks[1:]} if len(clocks) > 1 else {"tracker": clocks[0]}
 
 

@@ -21,9 +21,9 @@ from krishiv_py.in_process.stage import parted
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.firing import custom_trigger_of
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.watermark import ClockInput
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.expressions.expr import Col
-from krishiv_py.plan.nodes import FileSource, Filter, FrameSource, Project, SourceNode
+from krishiv_py.plan.nodes import FileSource, FrameSource, SourceNode, traced
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.running import Control
 from krishiv_py.plan.schema import checked
@@ -149,20 +149,11 @@ def _chunks(send: Send, name: str) -> list[pa.Array]:
 
 def _source_column(spec: OperatorSpec) -> str | None:
     """Return the column of the source that is the event time; None where steps compute it, or may change the rows."""
-    name = spec.time_column
-    for step in reversed(spec.prefix):
-        if isinstance(step, Project):
-            value = dict(step.columns).get(name)
-            if not isinstance(value, Col):
-                return None
-            name = value.name
-        elif not isinstance(step, Filter):
-            return None
-    return name
+    return traced(spec.prefix, spec.time_column)
 
 
-ClockControl: TypeAlias = "tuple[int, str | None, Control]"
-"""The clock that a control is for, the stream that it came in, and what it says."""
+ClockControl: TypeAlias = "tuple[Control, tuple[ClockInput, ...]]"
+"""What a stream says of the watermark, and the stream as each of the clocks has it that go by it."""
 
 
 @attrs.define(eq=False)
@@ -175,7 +166,7 @@ class StreamReader:
     planner: RangePlanner
     reader: RangeReader
     takers: list[tuple[int, StageOperator]]
-    clocks: list[tuple[int, str | None]]
+    clocks: tuple[ClockInput, ...]
     workers: int = 1
 
     def bounded_by(self, limit: Limit, gathering: Gathering | None) -> None:
@@ -218,16 +209,9 @@ class StreamReader:
         return Parts([self.reader.rows_of(some) for some in parted(ranges, self.workers)])
 
 
-def controls_of(rows: Iterable[Scanned], clocks: Sequence[tuple[int, str | None]]) -> list[ClockControl]:
-    """Return the controls in what was read, for each of the clocks that go by the stream."""
-    controls = [scanned.control for scanned in rows if scanned.control is not None]
-    return [(clock, control.source or name, control) for control in controls for clock, name in clocks]
-
-
-def clocks_of(plan: PhysicalPlan, read: Read) -> list[tuple[int, str | None]]:
-    """Return the clocks that go by a stream, with what the stream is called there."""
-    clocks = [(plan.stages[number].clock, b.name) for number, b in read.takers if not plan.stages[number].stateless]
-    return list(dict.fromkeys((clock, name) for clock, name in clocks if clock is not None))
+def controls_of(rows: Iterable[Scanned], clocks: tuple[ClockInput, ...]) -> list[ClockControl]:
+    """Return the controls in what was read, for the clocks that go by the stream."""
+    return [(scanned.control, clocks) for scanned in rows if scanned.control is not None]
 
 
 def readers(
@@ -259,7 +243,7 @@ def readers(
 def _reader(plan: PhysicalPlan, read: Read, source: RangeSource, planner: RangePlanner, workers: int) -> StreamReader:
     schema = pa.schema([source.schema.field(name) for name in read.needs_columns])
     takers = [(number, StageOperator(branch.spec)) for number, branch in read.takers]
-    return StreamReader(planner, RangeReader(schema, source.source, source.name, 1), takers, clocks_of(plan, read), workers)
+    return StreamReader(planner, RangeReader(schema, source.source, source.name, 1), takers, plan.clock_inputs(read), workers)
 
 
 def in_process(source: SourceNode, checkpoint: str, number: int) -> RangeSource:

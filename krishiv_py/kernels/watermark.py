@@ -8,21 +8,46 @@ the least of what its sides hand on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import attrs
 import numpy as np
 
 from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
-from krishiv_py.plan.running import BEHIND
+from krishiv_py.plan.running import BEHIND, Control
 
 ONLY = ""
 """Name of the source where there is one."""
+
+
+@attrs.frozen
+class ClockInput:
+    """A stream whose rows a clock goes by.
+
+    Attributes
+    ----------
+    clock : int
+        The number of the clock.
+    stream : str
+        The name of the stream in its union or join; empty where it has none.
+    source : str or None
+        The source of the clock that all of its rows are of, which several streams may be; None where its rows may be of all.
+    """
+
+    clock: int
+    stream: str
+    source: str | None
+
+    def noted(self, control: Control) -> Control:
+        """Return what came in the stream as it is for the clock: for one of its sources, or as the end of the stream."""
+        own = self.stream if control.watermark_us == END_OF_TIME else self.source
+        return attrs.evolve(control, source=control.source or own)
 
 
 @attrs.define
@@ -43,6 +68,10 @@ class WatermarkTracker:
         Processing time at which any source last spoke, or at which the query began, µs.
     advances_from : int or None
         From where the overall watermark goes on with the clock since then (SEMANTICS §10); None: from where it is.
+    ended : set of str
+        The streams that have ended.
+    inputs : tuple of ClockInput
+        All its streams.
     """
 
     spec: WatermarkSpec | MultiSourceWatermarkSpec
@@ -51,6 +80,8 @@ class WatermarkTracker:
     current: int = UNSET
     heard: int | None = None
     advances_from: int | None = None
+    ended: set[str] = attrs.field(factory=set)
+    inputs: tuple[ClockInput, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         self.current = max(self.current, self.spec.initial_us)
@@ -87,13 +118,27 @@ class WatermarkTracker:
                 self._hear(name, now_us)
 
     def advance(self, watermark_us: int, source: str | None, now_us: int) -> None:
-        """An explicit watermark: of one source, or of all. A source that is new registers, where rows of it would."""
-        if source is not None and self.registered_lag_us is not None:
+        """An explicit watermark: of one source, or of all. A source that is new registers, where rows of it would.
+
+        Raises
+        ------
+        PlanError
+            For a source that there is not.
+        """
+        if source is not None:
+            if not has_source(self.spec, source):
+                raise no_such_source(source, list(self.reached))
             self.reached.setdefault(source, UNSET)
         for name in self.reached if source is None else (source,):
-            if name in self.reached:
-                self.reached[name] = max(self.reached[name], watermark_us)
-                self._hear(name, now_us)
+            self.reached[name] = max(self.reached[name], watermark_us)
+            self._hear(name, now_us)
+
+    def end(self, stream: str, now_us: int) -> None:
+        """The end of a stream: its source ends with the last stream of it (SEMANTICS §2.5)."""
+        self.ended.add(stream)
+        for source in {one.source for one in self.inputs}:
+            if all(one.stream in self.ended for one in self.inputs if one.source == source):
+                self.advance(END_OF_TIME, source, now_us)
 
     def _hear(self, name: str, now_us: int) -> None:
         self.spoke[name] = self.heard = now_us
@@ -138,13 +183,16 @@ class WatermarkTracker:
     def saved(self) -> dict[str, Any]:
         """Return the state as plain data."""
         plain = {"reached": self.reached, "spoke": self.spoke, "current": self.current}
+        plain |= {"ended": sorted(self.ended)} if self.ended else {}
         return plain if self.spec.idle_advance_us is None else {**plain, "heard": self.heard, "stood": self.advances_from}
 
     @classmethod
-    def restored(cls, spec: WatermarkSpec | MultiSourceWatermarkSpec, saved: dict[str, Any]) -> WatermarkTracker:
+    def restored(
+        cls, spec: WatermarkSpec | MultiSourceWatermarkSpec, saved: dict[str, Any], inputs: tuple[ClockInput, ...] = ()
+    ) -> WatermarkTracker:
         """Return the state from plain data: per-source maxima survive a restart, but for sources that the plan has no more."""
         quiet = saved.get("heard"), saved.get("stood")
-        tracker = cls(spec, {}, {}, saved["current"], *quiet)
+        tracker = cls(spec, {}, {}, saved["current"], *quiet, set(saved.get("ended", ())), inputs)
         for part in ("reached", "spoke"):
             known = {n: us for n, us in saved[part].items() if n in tracker.lags or tracker.registered_lag_us is not None}
             getattr(tracker, part).update(known)
@@ -161,10 +209,13 @@ class ClockSpec:
         What its sources are called by; empty where there is one clock only.
     watermark : WatermarkSpec or MultiSourceWatermarkSpec
         How it follows the rows.
+    inputs : tuple of ClockInput
+        The streams that it goes by.
     """
 
     name: str
     watermark: AnyWatermarkSpec
+    inputs: tuple[ClockInput, ...] = ()
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -204,7 +255,8 @@ class Clocks:
 
     def __init__(self, plan: ClockPlan, trackers: Sequence[WatermarkTracker] | None = None) -> None:
         self.plan = plan
-        self.trackers = [WatermarkTracker(c.watermark) for c in plan.clocks] if trackers is None else list(trackers)
+        new = (WatermarkTracker(c.watermark, inputs=c.inputs) for c in plan.clocks)
+        self.trackers = list(new if trackers is None else trackers)
 
     def saw(self, clock: int, maxima: dict[str, int], now_us: int) -> None:
         """Take the largest event times by source of rows that go by this clock."""
@@ -214,6 +266,36 @@ class Clocks:
         """An explicit watermark: of a source of a clock, of all its sources, or of everything."""
         for tracker in self.trackers if clock is None else (self.trackers[clock],):
             tracker.advance(watermark_us, source, now_us)
+
+    def take(self, control: Control, inputs: Sequence[ClockInput], now_us: int) -> None:
+        """Take what came in a stream about the watermark, for each of the clocks that go by the stream.
+
+        Raises
+        ------
+        PlanError
+            When it names a source that there is not.
+        """
+        marks = {one.clock: self.trackers[one.clock].spec for one in inputs}
+        for one in inputs:
+            if meant(control, marks[one.clock], marks.values()):
+                self.note(one.clock, one.noted(control), now_us)
+
+    def note(self, clock: int, noted: Control, now_us: int) -> None:
+        """Take what :meth:`ClockInput.noted` gives, or what is said to a clock alone.
+
+        Raises
+        ------
+        PlanError
+            When it names a source that there is not.
+        """
+        source, tracker = noted.source, self.trackers[clock]
+        if noted.watermark_us == END_OF_TIME and source is not None:
+            tracker.end(source, now_us)
+        elif noted.watermark_us != UNSET:
+            if source is not None and not has_source(tracker.spec, source):  # the whole name of a source, of any clock
+                found, source = self.find(source) or (clock, source)
+                tracker = self.trackers[found]
+            tracker.advance(noted.watermark_us, source, now_us)
 
     def settle(self, now_us: int) -> Moment:
         """Settle what is in force now, and return it."""
@@ -275,7 +357,28 @@ class Clocks:
     def restored(cls, plan: ClockPlan, saved: dict[str, Any]) -> Clocks:
         """Return the state from plain data."""
         every = [saved["tracker"], *saved.get("others", [])]
-        return cls(plan, [WatermarkTracker.restored(c.watermark, s) for c, s in zip(plan.clocks, every, strict=True)])
+        trackers = [WatermarkTracker.restored(c.watermark, s, c.inputs) for c, s in zip(plan.clocks, every, strict=True)]
+        return cls(plan, trackers)
+
+
+def has_source(mark: AnyWatermarkSpec, source: str) -> bool:
+    """Return whether a watermark follows a source of this name, or would with the first row of it."""
+    if isinstance(mark, WatermarkSpec):
+        return source == ONLY
+    return mark.unknown_spec is not None or any(source == name for name, _ in mark.sources)
+
+
+def meant(control: Control, mark: AnyWatermarkSpec, others: Collection[AnyWatermarkSpec]) -> bool:
+    """Return whether what came in a stream is for one of the clocks that go by it: those that have a source that it names."""
+    source = control.source
+    return source is None or has_source(mark, source) or not any(has_source(other, source) for other in others)
+
+
+def no_such_source(source: object, known: Sequence[str]) -> PlanError:
+    """Return the error for the name of a source that a watermark does not follow."""
+    names = sorted(name for name in known if name != ONLY)
+    hint = f"the sources are {', '.join(map(repr, names))}" if names else "leave `source` out"
+    return PlanError("no such source", got=shown(source), hint=hint)
 
 
 def moment_of(saved: dict[str, Any], now_us: int) -> Moment:

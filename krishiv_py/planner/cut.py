@@ -11,8 +11,20 @@ from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.registry import chain
 from krishiv_py.kernels.spec import FIRST_CLOCK, OperatorSpec, Times
+from krishiv_py.kernels.watermark import ONLY, ClockInput
 from krishiv_py.plan.expressions.expr import Expr, col, lit
-from krishiv_py.plan.nodes import Node, Prefix, Project, SourceNode, Stage, UnionSource, prefix_of, source_of, stages_read
+from krishiv_py.plan.nodes import (
+    Node,
+    Prefix,
+    Project,
+    SourceNode,
+    Stage,
+    UnionSource,
+    prefix_of,
+    source_of,
+    stages_read,
+    traced,
+)
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import time_name
@@ -126,6 +138,22 @@ class StagePlan:
             return mark
         names = [b.name for b in self.read]
         return attrs.evolve(mark, sources=tuple(s for s in mark.sources if s[0] in names), idle_timeout_us=None)
+
+    def clock_input(self, branch: Branch) -> ClockInput | None:
+        """Return a stream that it reads as its clock has it; None where no clock goes by the rows."""
+        if self.clock is None or self.stateless:
+            return None
+        return ClockInput(self.clock, branch.name or ONLY, self._clock_source(branch))
+
+    def _clock_source(self, branch: Branch) -> str | None:
+        """Return the source of its clock that all rows of a stream are of; None where they may be of any."""
+        mark, by = self.watermark, self.node.input.source_column
+        if isinstance(mark, WatermarkSpec) or by is None:
+            return ONLY
+        union, column = source_of(self.node.input), traced(prefix_of(self.node.input), by)
+        unclear = column is None and any(name == branch.name for name, _ in mark.sources)
+        named = isinstance(union, UnionSource) and (column == union.source_column or unclear)
+        return branch.name if named else None
 
     @property
     def clock_watermark(self) -> AnyWatermarkSpec:

@@ -16,7 +16,7 @@ from krishiv_py.kernels.joins.lookup import Lookup
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
-from krishiv_py.kernels.watermark import ClockPlan, ClockSpec, QuietSides
+from krishiv_py.kernels.watermark import ClockInput, ClockPlan, Clocks, ClockSpec, QuietSides, has_source
 from krishiv_py.plan.nodes import MapBatches, MemorySource, Prefix, SourceNode, Stage, computed_in, root_of
 from krishiv_py.plan.options.late import LateEventHandler, SparedLateEventHandler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
@@ -176,8 +176,26 @@ class PhysicalPlan:
     def clocks(self) -> ClockPlan:
         """Return what time it is for its stages."""
         owners = [self.stages[n] for n in self.clock_owners]
-        specs = tuple(ClockSpec(s.path if len(owners) > 1 else "", s.clock_watermark) for s in owners)
+        inputs = [one for read in self.reads for one in self.clock_inputs(read)]
+        specs = tuple(
+            ClockSpec(
+                stage.path if len(owners) > 1 else "",
+                stage.clock_watermark,
+                tuple(dict.fromkeys(one for one in inputs if one.clock == number)),
+            )
+            for number, stage in enumerate(owners)
+        )
         return ClockPlan(specs, tuple(filter(None, map(self._quiet, self.stages))))
+
+    def clock_inputs(self, read: Read) -> tuple[ClockInput, ...]:
+        """Return a stream as each of the clocks has it that go by its rows."""
+        inputs = (self.stages[number].clock_input(branch) for number, branch in read.takers)
+        return tuple(dict.fromkeys(one for one in inputs if one is not None))
+
+    def follows(self, source: str, read: Read) -> bool:
+        """Return whether a name that a stream says is one of a source: of the clocks that go by the stream, or a whole name."""
+        marks = (self.clocks.clocks[one.clock].watermark for one in self.clock_inputs(read))
+        return any(has_source(mark, source) for mark in marks) or Clocks(self.clocks).find(source) is not None
 
     @cached_property
     def clock_owners(self) -> tuple[int, ...]:

@@ -12,21 +12,23 @@ from typing import Any, ClassVar, Generic, TypeVar
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.query import Query
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.ending import stop_at_end
 from krishiv_py.engine.closing import why_text
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.spec import Moment
+from krishiv_py.kernels.watermark import Clocks, no_such_source
 from krishiv_py.plan.durations import TimePoint
+from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.planner.physical import Engine, PhysicalPlan
 from krishiv_py.planner.why import Standing
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.beginning import changes_against
 from krishiv_py.runtime.checkpoint.sparklog import trim
+from krishiv_py.runtime.query import RunningQuery
 from krishiv_py.storage.local import new_folder, remove_leftovers
 
-Q = TypeVar("Q", bound=Query)
+Q = TypeVar("Q", bound=RunningQuery)
 
 
 @attrs.frozen
@@ -119,6 +121,19 @@ class SessionRunner(Generic[Q]):
     def against(self, plan: PhysicalPlan, folder: str, bootstrap: Iterable[str]) -> str:
         """See :class:`~krishiv_py.api.query.Runner`."""
         return "\n".join(map(str, changes_against(folder, plan, bootstrap)))
+
+    def check_source(self, spool: str, source: str) -> None:
+        """Refuse the name of a source that no query has which reads a memory stream; without such a query any name may do.
+
+        Raises
+        ------
+        PlanError
+            Naming the sources that there are.
+        """
+        plans = [query._plan for query in self.queries if query.status == "running"]
+        of_stream = [(p, r) for p in plans for r in p.reads if isinstance(r.source, MemorySource) and r.source.spool == spool]
+        if of_stream and not any(plan.follows(source, read) for plan, read in of_stream):
+            raise no_such_source(source, [name for plan, _ in of_stream for name in Clocks(plan.clocks).reached])
 
     def trim(self, spool: str) -> int:
         """Remove the sends of a memory stream that no query will read again."""

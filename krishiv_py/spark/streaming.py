@@ -128,13 +128,14 @@ def stateful(
         return rows_given(spark, plan, clock.checkpoint, output)
     ids, stages = bucket_ids(buckets), plan.stages
     timed = [n for n, s in enumerate(stages) if not s.stateless]
+    waits = [plan.drift_us(read) is not None for read in plan.reads]
+    sources = tuple((n, logged(r.source, clock.checkpoint, n, waits=waits[n])) for n, r in enumerate(plan.reads))
     frames = []
     for index, read in enumerate(plan.reads):
-        source = logged(read.source, clock.checkpoint, index, waits=plan.drift_us(read) is not None)
-        scanned = scan(spark, source, read.needs_columns, streaming=True)
+        scanned = scan(spark, sources[index][1], read.needs_columns, streaming=True)
         roots = tuple(root_of(stages[n], n, b) for n, b in read.takers if n in timed)
         passed = tuple(RowsOut(b.spec, output, n, plan.last, index, leaving(plan, n)) for n, b in read.takers if n not in timed)
-        pack = Pack(roots, scanned.reader, ids, clock, shuffle_files, passed)
+        pack = Pack(roots, scanned.reader, ids, clock, shuffle_files, passed, sources[:index] + sources[index + 1 :])
         frames.append(mapped(scanned.frame, pack.__call__, PACKED_TYPE))
     if controls is not None:
         frame_of_controls = own_files(spark, controls.folder, streaming=True, max_files=None)
@@ -279,8 +280,7 @@ class BatchSteps:
                 assert clock is not None
                 clocks.saw(clock, notes.maxima, now_us)
                 for advance in notes.advances:
-                    if advance.watermark_us != UNSET:
-                        clocks.advance(clock, advance.watermark_us, advance.source, now_us)
+                    clocks.note(clock, advance, now_us)
         in_force = clocks.settle(now_us)
         self.ledger.idle = tuple(clocks.idle(now_us))
         self.clock.write(batch_id + 1, {**clocks.saved(), "now_us": now_us})

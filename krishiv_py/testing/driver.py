@@ -29,11 +29,11 @@ from krishiv_py.in_process.outputs import AnySink, outputs
 from krishiv_py.in_process.stage import ProcessStage, dropped
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore
-from krishiv_py.kernels.watermark import ONLY, Clocks
+from krishiv_py.kernels.watermark import ONLY, Clocks, no_such_source
 from krishiv_py.logs import BatchCounts, BatchLines
 from krishiv_py.missing import Answering, answering
 from krishiv_py.plan.checks import PathLike, a_path, a_switch, a_text, is_collection
-from krishiv_py.plan.durations import END_OF_TIME, UNSET, TimePoint, show_instant, time_point_us
+from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.options.query import OnChange, given_begin
 from krishiv_py.plan.running import Counters, Progress, of_stages, summed
 from krishiv_py.planner.cut import input_stages, leading_stage
@@ -346,11 +346,9 @@ class Driver(Answering):
         >>> driver.watermark
         '1970-01-01T00:00:10Z'
         """
-        known = sorted(self._clocks.reached)
         moved = self._clocks.find(source) if isinstance(source, str) else None
         if source is not None and moved is None:
-            hint = f"the sources are {', '.join(map(repr, known))}" if known != [ONLY] else "leave `source` out"
-            raise PlanError("no such source", got=shown(source), hint=hint)
+            raise no_such_source(source, list(self._clocks.reached))
         clock, named = (None, None) if moved is None else moved
         self._clocks.advance(clock, time_point_us(to, "to"), named, self.clock.now_us)
         return self._step(None)
@@ -715,9 +713,8 @@ class Driver(Answering):
     def _take(self, turn: Turn) -> StepOutput:
         """Run a batch of a capture."""
         self.clock.now_us, self.clock._set = turn.batch.now_us, True
-        for clock, source, control in turn.controls:
-            if control.watermark_us != UNSET:
-                self._clocks.advance(clock, control.watermark_us, source, turn.batch.now_us)
+        for control, inputs in turn.controls:
+            self._clocks.take(control, inputs, turn.batch.now_us)
         if turn.batch.ended:
             self._clocks.advance(None, END_OF_TIME, None, turn.batch.now_us)
         self._idle_batches = turn.batch.waits
@@ -726,7 +723,7 @@ class Driver(Answering):
             keys = keys_as_table(texts)
             if int(number) < len(self._stages) and len(self._stages[int(number)].spec.keys) == keys.num_columns:
                 self._stages[int(number)].forget(keys, stepped)
-        snapshot = turn.batch.snapshot or any(control.snapshot for _, _, control in turn.controls)
+        snapshot = turn.batch.snapshot or any(control.snapshot for control, _ in turn.controls)
         with tables_are(turn.tables):
             return self._step(turn.sent, snapshot=snapshot)
 

@@ -22,7 +22,7 @@ from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.in_process.core import Sent
 from krishiv_py.in_process.outputs import AnySink
-from krishiv_py.in_process.sources import ClockControl, clocks_of, controls_of
+from krishiv_py.in_process.sources import ClockControl, controls_of
 from krishiv_py.kernels.prepare import as_batches
 from krishiv_py.plan.checks import is_collection, microseconds
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, TimePoint, show_instant, time_point_us, to_us
@@ -420,7 +420,7 @@ class Feed:
             scanned = self.captured.read(batch, source)
             if not scanned:
                 continue
-            turn.controls.extend(controls_of(scanned, clocks_of(self._plan, read)))
+            turn.controls.extend(controls_of(scanned, self._plan.clock_inputs(read)))
             rows = _picked(scanned, read)
             for number, branch in read.takers:
                 turn.sent.setdefault(number, []).append((StageOperator(branch.spec), rows))

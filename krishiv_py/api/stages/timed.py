@@ -30,6 +30,7 @@ from krishiv_py.plan.nodes import (
     keeping_mark,
     prefix_of,
     source_of,
+    traced,
     without_marked,
 )
 from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns, LateEventHandler
@@ -235,10 +236,8 @@ def timed(
         raise DurationError("`lag` is finer than the time column", got=f"{lags} µs", then=then, hint=hint)
     if isinstance(spec, MultiSourceWatermarkSpec):
         _check_sources(spec, schema, source_column)
-        if spec.max_drift_us is not None and not isinstance(source_of(node), UnionSource):
-            got = f"{source_of(node).title} {source_of(node).detail()}"
-            hint = 'leave it out, or write session.union({"a": ..., "b": ...})'
-            raise PlanError("max_drift holds streams of a union back", got=got, hint=hint)
+        if spec.max_drift_us is not None:
+            _check_drift(node, str(source_column))
         _check_union(spec, node, source_column)
     elif source_column is not None:
         hint = "pass a MultiSourceWatermarkSpec"
@@ -272,18 +271,33 @@ def _check_sources(spec: MultiSourceWatermarkSpec, schema: pa.Schema, source_col
         raise ColumnError(f"column {source_column!r} cannot name sources", got=schema.field(source_column).type, hint=hint)
 
 
+def _check_drift(node: Node, source_column: str) -> None:
+    """See that the sources of a watermark are the streams of a union, which can be held back."""
+    source = source_of(node)
+    if not isinstance(source, UnionSource):
+        hint = 'leave it out, or write session.union({"a": ..., "b": ...})'
+        raise PlanError("max_drift holds streams of a union back", got=f"{source.title} {source.detail()}", hint=hint)
+    if traced(prefix_of(node), source_column) != source.source_column:
+        hint = f"leave it out, or write source_column={source.source_column!r}, and declare {_names(source)}"
+        raise PlanError("max_drift holds streams of a union back", got=f"source_column={source_column!r}", hint=hint)
+
+
+def _names(union: UnionSource) -> str:
+    return ", ".join(repr(name) for name, _ in union.parts)
+
+
 def partitions_of(node: Node) -> tuple[str, tuple[str, ...]] | None:
     """Return the column that names the partitions of a source, and their names; None where they are one source."""
     source = source_of(node)
     named = None if isinstance(source, UnionSource) else source.named_sources
-    return named if named is not None and _kept(node, named[0]) else None
+    return named if named is not None and traced(prefix_of(node), named[0]) == named[0] else None
 
 
 def _check_union(spec: MultiSourceWatermarkSpec, node: Node, source_column: str | None) -> None:
     """Names that a source states are known before any row: one that nobody declared, or that nobody sends, is a mistake."""
     source = source_of(node)
     named = source.named_sources
-    if named is None or named[0] != source_column or not _kept(node, named[0]):
+    if named is None or source_column is None or traced(prefix_of(node), source_column) != named[0]:
         return
     what = "stream of the union" if isinstance(source, UnionSource) else "watermark source"
     sent, declared = named[1], [name for name, _ in spec.sources]
@@ -295,18 +309,6 @@ def _check_union(spec: MultiSourceWatermarkSpec, node: Node, source_column: str 
     if extra and spec.unknown_action != "register":
         hint = f'add .source({extra[0]!r}, WatermarkSpec.fixed_lag("5 s"))'
         raise PlanError(f"a {what} is not a declared source", got=", ".join(map(repr, extra)), hint=hint)
-
-
-def _kept(node: Node, column: str) -> bool:
-    """Return whether a column comes through the stateless steps as it was."""
-    for step in prefix_of(node):
-        if isinstance(step, Project):
-            made_of: Expr | None = dict(step.columns).get(column)
-            if not isinstance(made_of, Col) or made_of.name != column:
-                return False
-        elif not isinstance(step, Filter):
-            return False
-    return True
 
 
 @instead(ON_KEYED)

@@ -485,9 +485,10 @@ def note_reader(spool: str, checkpoint: str) -> None:
 
 
 def trim(spool: str) -> int:
-    """Remove the sends all queries that read a memory stream have finished; see :meth:`krishiv_py.Session.trim`."""
+    """Remove the sends, but the end of input, that all queries have finished which read a stream; see :meth:`Session.trim`."""
     readers = [c for c in map(_checkpoint, sorted(Path(spool).glob(f"{_READER}*.json"))) if c is not None]
-    return ReplayLog(spool).drop_before(min((_finished(c, spool) for c in readers), default=0))
+    log = ReplayLog(spool)
+    return log.drop_before(min(log.following() - log.closed(), *(_finished(c, spool) for c in readers)) if readers else 0)
 
 
 def check_begin(checkpoint: str, stream: ReplayLog, known: bool) -> None:

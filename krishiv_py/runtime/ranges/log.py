@@ -13,18 +13,21 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from typing import Final
+from urllib.parse import unquote, urlparse
 
 import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py.connectors.ranges import NotedRanges, partition_of, read_range
+from krishiv_py.connectors.ranges import NotedRanges, RangeSource, partition_of, read_range
 from krishiv_py.connectors.source import Malformed, ReadRange, Source
+from krishiv_py.plan.durations import END_OF_TIME
+from krishiv_py.plan.nodes import MemorySource, SourceNode
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_files import RANGE, open_sent
-from krishiv_py.replay_log import CONTROL, control_of, control_table
+from krishiv_py.replay_log import CONTROL, control_of, control_table, read_file
 from krishiv_py.runtime.checkpoint.lease import writable_checkpoint
-from krishiv_py.runtime.checkpoint.sparklog import ranges_in_plans
+from krishiv_py.runtime.checkpoint.sparklog import entries_of, offsets_of, ranges_in_plans
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.runtime.ranges.folders import FolderSource, Taken, files_in
 from krishiv_py.runtime.ranges.sent import SentSource
@@ -261,6 +264,24 @@ class RangeLog:
         with writable_checkpoint(self.folder, running=True):
             store.create(path, pieces, durable=self.durable, mtime_s=_FIRST_MTIME_S + self.last + 1)
         self.last += 1
+
+
+def has_ended(source: SourceNode, number: int, checkpoint: str, batch: int) -> bool:
+    """Return whether the end of a stream was read by a micro-batch of Spark or one before it, as the logs say."""
+    store, root = store_at(checkpoint)
+    upto = offsets_of(store, f"{root}/offsets/{batch}").get(number, -1)
+    if isinstance(source, RangeSource):
+        log = RangeLog(source.log or "", durable=False)
+        begun = [n for n in log.numbers()[:1] if upto < 0 and not log.ranges_of(n)]  # as far as it was read elsewhere
+        read = [upto] if upto >= 0 else begun
+        position = log.position_of(read[0]) if read else ""
+        return position is None or (isinstance(source.source, SentSource) and source.source.ends_at(position))
+    if not isinstance(source, MemorySource):
+        return False
+    logs = [entries for path, entries in entries_of(store, root) if path.split("/")[-2] == str(number)]
+    files = [entry["path"] for entries in logs for entry in entries if entry["batchId"] <= upto]
+    control = read_file(unquote(urlparse(files[-1]).path)).control if files else None
+    return control is not None and control.watermark_us == END_OF_TIME
 
 
 def names_of(log: RangeLog) -> Taken:

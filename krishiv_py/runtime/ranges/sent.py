@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
@@ -90,6 +91,11 @@ class SentSource(Source):
 
     def _has(self, number: int) -> bool:
         return (self.upto is None or number < self.upto) and self._log.has(number)
+
+    def ends_at(self, position: str) -> bool:
+        """Return whether a position, as JSON, is the end of the stream."""
+        sends = self.sends_upto(json.loads(position)) if position else 0
+        return sends > 0 and self._is_end(sends - 1)
 
     def _is_end(self, number: int) -> bool:
         send = self._held.get(number) or self._log.read(number)

@@ -151,6 +151,8 @@ def _timed(plan: PhysicalPlan, batches: list[list[tuple[int, str]]], now_us: int
             wanted = takers[index] and (number + 1 < len(batches) or not idle)
             for scanned in readers[index](one_path(path)) if wanted else ():
                 now_us = scanned.now_us if scanned.now_us is not None else now_us
+                if scanned.control is not None:
+                    clocks.take(scanned.control, plan.clock_inputs(plan.reads[index]), now_us)
                 for taker in takers[index]:
                     taker.tell(clocks, scanned, timed[-1].moment, now_us)
         before = None if idle else in_force.every  # else a batch without rows has run since
@@ -174,20 +176,17 @@ class _Taker:
     prepare: Prepare
     clock: int
     times: Times
-    source: str | None
 
     def tell(self, clocks: Clocks, scanned: Scanned, in_force: Moment, now_us: int) -> None:
-        """Let the clock know of what was read."""
-        if scanned.control is not None:
-            clocks.advance(self.clock, scanned.control.watermark_us, scanned.control.source or self.source, now_us)
-        elif scanned.batch is not None:
+        """Let the clock know of rows that were read."""
+        if scanned.batch is not None:
             watermark_us = in_force.at(self.times).watermark_us
             clocks.saw(self.clock, self.prepare.maxima(scanned.batch, watermark_us, now_us, in_force.begun_us), now_us)
 
 
 def _takers(plan: PhysicalPlan, read: Read) -> list[_Taker]:
     every = ((plan.stages[number], branch) for number, branch in read.takers)
-    return [_Taker(Prepare(b.spec), s.clock or 0, s.times, b.name) for s, b in every if not s.stateless]
+    return [_Taker(Prepare(b.spec), s.clock or 0, s.times) for s, b in every if not s.stateless]
 
 
 def stream_reader(part: Read) -> FileReader | RangeReader:

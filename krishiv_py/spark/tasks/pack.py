@@ -16,12 +16,15 @@ from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.columns.steps import Aside, apply_prefix
 from krishiv_py.kernels.prepare import Prepare, late_output
 from krishiv_py.kernels.spec import FIRST_CLOCK, Moment, OperatorSpec, Times
-from krishiv_py.kernels.watermark import WatermarkTracker
-from krishiv_py.plan.durations import UNSET
+from krishiv_py.kernels.watermark import ClockInput, WatermarkTracker, meant
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.nodes import SourceNode
+from krishiv_py.plan.running import Control
 from krishiv_py.planner.cut import Branch, StagePlan
 from krishiv_py.runtime.batch import addressed
-from krishiv_py.runtime.clocks import CLOCK_TYPE, Clock, clock_ms
+from krishiv_py.runtime.clocks import CLOCK_TYPE, Clock, SparkClock, clock_ms
 from krishiv_py.runtime.closings import CLOSED, by_bucket, noted_keys
+from krishiv_py.runtime.ranges.log import has_ended
 from krishiv_py.runtime.reading import Scanned
 from krishiv_py.spark.scan import Reader
 from krishiv_py.spark.setup.types import flat_type
@@ -116,20 +119,20 @@ class Root:
         The clocks its watermark follows.
     clock : int
         The clock that its rows go by.
-    source : str or None
-        What the stream is called in that clock; None where it is the only one.
+    input : ClockInput or None
+        The stream as that clock has it; None for control files, which speak to the clock alone.
     """
 
     spec: OperatorSpec
     number: int = 0
     times: Times = FIRST_CLOCK
     clock: int = 0
-    source: str | None = None
+    input: ClockInput | None = None
 
 
 def root_of(stage: StagePlan, number: int, branch: Branch) -> Root:
     """Return a stage of this number, as it reads a stream."""
-    return Root(branch.spec, number, stage.times, stage.clock or 0, branch.name)
+    return Root(branch.spec, number, stage.times, stage.clock or 0, stage.clock_input(branch))
 
 
 @attrs.frozen(eq=False)
@@ -137,6 +140,7 @@ class Pack:
     """The mapInArrow function of the streaming adapter. One instance is pickled to every task.
 
     Rows are read once, and packed for each of the stages that read them; `passed` takes the rows of outputs without windows.
+    The `others` are the streams, with their numbers, that have one watermark with this one where Spark keeps it.
     """
 
     roots: tuple[Root, ...]
@@ -145,6 +149,7 @@ class Pack:
     clock: Clock
     shuffle_files: ShuffleFiles
     passed: tuple[Passed, ...] = ()
+    others: tuple[tuple[int, SourceNode], ...] = ()
 
     @property
     def spec(self) -> OperatorSpec:
@@ -199,10 +204,12 @@ class _Task:
             return
         self._any = True
         if scanned.control is not None:
+            marks = [share.root.spec.watermark for share in self._share_of_clock.values()]
             for share in self._share_of_clock.values():
-                control = attrs.evolve(scanned.control, source=scanned.control.source or share.root.source)
-                share.packing.notes.advances.append(control)
-                self._tracker.advance(control.watermark_us, control.source, 0)
+                if meant(scanned.control, share.root.spec.watermark, marks):
+                    control = share.root.input.noted(scanned.control) if share.root.input else scanned.control
+                    share.packing.notes.advances.append(control)
+                    self._move(control)
             return
         for share in self._shares:
             if scanned.malformed:
@@ -212,6 +219,16 @@ class _Task:
             self._tracker.saw(share.packing.take(scanned.batch, scanned.partition), 0)
             if share.packing.full(FLUSH_ROWS):
                 yield from self._flush(share)
+
+    def _move(self, control: Control) -> None:
+        """Move the watermark that Spark keeps; the streams that share it end together."""
+        ends = control.watermark_us == END_OF_TIME
+        if isinstance(self._pack.clock, SparkClock) and control.watermark_us != UNSET and not (ends and self._any_goes_on()):
+            self._tracker.advance(control.watermark_us, None if ends else control.source, 0)
+
+    def _any_goes_on(self) -> bool:
+        """Return whether one of the other streams has not ended by this batch."""
+        return not all(has_ended(source, n, self._pack.clock.checkpoint, self._batch) for n, source in self._pack.others)
 
     def passing(self, rows: Iterator[Passing]) -> Iterator[pa.RecordBatch]:
         """Rows for the driver, on their way through the operators."""
