@@ -91,9 +91,12 @@ def run_bounded(plan: PhysicalPlan, now: Callable[[], int], progress: Show, work
 
 
 def _in_order_of_sending(streams: Sequence[_Stream]) -> list[list[tuple[_Stream, Piece]]]:
-    """Every send as a batch of its own, as a query would have taken them."""
+    """Every send as a batch of its own, as a query would have taken them; one that several streams read is one batch."""
     every = [(_sent_us(piece) if len(streams) > 1 else 0, stream, piece) for stream in streams for piece in stream.pieces]
-    return [[(stream, piece)] for _, stream, piece in sorted(every, key=lambda one: one[0])]
+    batches: dict[object, list[tuple[_Stream, Piece]]] = {}
+    for _, stream, piece in sorted(every, key=lambda one: one[0]):
+        batches.setdefault(piece.place if isinstance(piece, _Send) else piece, []).append((stream, piece))
+    return list(batches.values())
 
 
 def _side_by_side(streams: Sequence[_Stream]) -> list[list[tuple[_Stream, Piece]]]:
@@ -123,10 +126,11 @@ def _read(core: Core, batch: Sequence[tuple[_Stream, Piece]], now_us: int) -> tu
 
 @attrs.frozen(eq=False)
 class _Send:
-    """One send of a memory stream."""
+    """One send of a memory stream, and its folder and number."""
 
     schema: pa.Schema
     sent: Send
+    place: tuple[str, int]
 
     def __call__(self) -> Iterator[Scanned]:
         return scanned_of(self.sent, self.schema)
@@ -145,7 +149,7 @@ def _stream(plan: PhysicalPlan, read: Read, workers: int) -> _Stream:
 def _pieces(read: Read, schema: pa.Schema, workers: int) -> Sequence[Piece]:
     source = read.source
     if isinstance(source, MemorySource):
-        return [_Send(schema, sent) for sent in ReplayLog(source.spool).sends()]
+        return [_Send(schema, sent, (source.spool, n)) for n, sent in enumerate(ReplayLog(source.spool).sends())]
     if isinstance(source, RangeSource):
         ranges = RangeReader(schema, source.source, source.name)
         return [partial(ranges.rows_of, planned.ranges) for planned in all_ranges(source.source, source.name)]

@@ -326,7 +326,8 @@ class Driver(Answering):
     def send(self, rows: Any) -> StepOutput:
         """One micro-batch: rows as dicts, a RecordBatch, a Table or a frame; of several streams a mapping by name.
 
-        The streams of a join are ``"left"`` and ``"right"``, those of a union are called as there.
+        The streams of a join are ``"left"`` and ``"right"``, those of a union are called as there. Rows without a name are of
+        the only stream; a union that reads it several times takes them as often, as it does those of a sender.
         """
         return self._step(self._driver_input.sent(rows))
 

@@ -26,9 +26,9 @@ from krishiv_py.in_process.sources import ClockControl, controls_of
 from krishiv_py.kernels.prepare import as_batches
 from krishiv_py.plan.checks import is_collection, microseconds
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, TimePoint, show_instant, time_point_us, to_us
-from krishiv_py.plan.nodes import MemorySource, root_of
-from krishiv_py.plan.schema import RESERVED, SchemaLike, as_schema
-from krishiv_py.planner.cut import Branch
+from krishiv_py.plan.nodes import MemorySource
+from krishiv_py.plan.schema import SchemaLike, as_schema
+from krishiv_py.planner.cut import Branch, StagePlan
 from krishiv_py.planner.history import names_of
 from krishiv_py.planner.physical import PhysicalPlan, Read, lookup_tables, table_names
 from krishiv_py.planner.several import several
@@ -181,17 +181,17 @@ class DriverInput:
 
     def __init__(self, plan: PhysicalPlan) -> None:
         self._streams = {r.name: _takers(r.takers) for r in plan.reads if r.name is not None}
+        self._joins = len(plan.reads) > 1 and any(_is_join(plan.stages[n]) for n in plan.roots)
         self._whole = self._plain(plan)
 
     def _plain(self, plan: PhysicalPlan) -> Takers | None:
-        """Return who takes rows that name no stream; None where they must."""
-        if len(plan.reads) == 1:
-            return _takers(plan.reads[0].takers)
-        stages = [plan.stages[n] for n in plan.roots]
-        sided = any(s.after for s in stages) or len({id(root_of(s.node.input)) for s in stages}) > 1
-        if sided or any(n.startswith(RESERVED) for n in stages[0].spec.source_schema.names):
+        """Return who takes rows that name no stream; None where they must.
+
+        A union may read one stream several times, and each of its rows is then read as often, as with a sender.
+        """
+        if len({id(read.source) for read in plan.reads}) > 1 or self._joins:
             return None
-        return [(n, StageOperator(plan.stages[n].spec)) for n in plan.roots]
+        return [taker for read in plan.reads for taker in _takers(read.takers)]
 
     def sent(self, rows: Any) -> dict[int, Sent]:
         """Return the rows of a batch, in the order in which they arrive, as each of the stages reads them, by its number.
@@ -199,7 +199,7 @@ class DriverInput:
         Raises
         ------
         PlanError
-            For names of streams that there are not, and for rows of a join without any.
+            For names of streams that there are not, and for rows of several streams without any.
         """
         sent_by_source: dict[int, Sent] = {}
         for takers, part in self._parts(rows):
@@ -222,8 +222,13 @@ class DriverInput:
             if isinstance(rows, list) and not rows:  # a batch without rows
                 return []
             names = ", ".join(f'"{name}": [...]' for name in self._streams)
-            raise PlanError("rows of a join belong to one of its sides", got=type(rows).__name__, hint=f"send {{{names}}}")
+            which = "rows of a join belong to one of its sides" if self._joins else "rows belong to one of several streams"
+            raise PlanError(which, got=type(rows).__name__, hint=f"send {{{names}}}")
         return [(self._whole, rows)]
+
+
+def _is_join(stage: StagePlan) -> bool:
+    return bool(stage.after) or stage.spec.operation.nature.joins
 
 
 def _takers(takers: Sequence[tuple[int, Branch]]) -> Takers:

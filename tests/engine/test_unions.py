@@ -11,6 +11,7 @@ from krishiv_py import (
     OrderError,
     PlanError,
     SchemaError,
+    Session,
     SideOutputLateEventHandler,
     WatermarkSpec,
     count,
@@ -48,3 +49,34 @@ def test_what_cannot_be_united_is_refused() -> None:
         union_of({"a": ROWS, "b": stream_of("at timestamp")})
     with pytest.raises(OrderError, match=r"session\.union.*union_of"):
         getattr(ROWS, "union")(ROWS)  # noqa: B009
+
+
+def test_rows_of_a_union_name_their_stream_and_a_stream_that_is_read_twice_needs_no_name() -> None:
+    counted = (
+        union_of({"a": ROWS.filter("at < 5"), "b": stream_of("at bigint")}).watermark("at", 0).tumbling_window(10).agg(count())
+    )
+    with pytest.raises(PlanError, match=r'belong to one of several streams.*list.*Hint: send \{"a": \[...\], "b": \[...\]\}'):
+        Driver(counted).send([{"at": 1}])
+    assert Driver(counted).send([]).results.num_rows == 0
+    twice = union_of({"a": ROWS.filter("at < 5"), "b": ROWS.filter("at > 2")}).watermark("at", 0)
+    rows = [{"at": at} for at in range(10)]
+    for stream in (twice.tumbling_window(10).agg(count()), twice.key_by("source").tumbling_window(10).agg(count())):
+        with Session.in_process() as session:
+            sent, sender = session.memory_stream("at bigint")
+            both = session.union({"a": sent.filter("at < 5"), "b": sent.filter("at > 2")}).watermark("at", 0)
+            keyed = both.key_by("source") if "source" in stream.schema.names else both
+            sender.send(rows)
+            theirs = keyed.tumbling_window(10).agg(count()).collect().to_pylist()
+        driver = Driver(stream)
+        driver.send(rows)
+        assert driver.close().results.to_pylist() == theirs
+
+
+def test_several_outputs_over_a_union_take_rows_as_the_union_does() -> None:
+    both = union_of({"a": ROWS, "b": stream_of("at bigint")}).watermark("at", 0)
+    outputs = [both.tumbling_window(size).agg(count()).to(MemorySink()) for size in (10, 20)]
+    with pytest.raises(PlanError, match="belong to one of several streams"):
+        Driver(outputs).send([{"at": 1}])
+    driver = Driver(outputs)
+    driver.send({"a": [{"at": 1}], "b": [{"at": 2}]})
+    assert [table["count"].to_pylist() for table in driver.close().by_output.values()] == [[2], [2]]

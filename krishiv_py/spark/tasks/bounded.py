@@ -74,7 +74,7 @@ def timetable(spark: SparkSession, plan: PhysicalPlan, now_us: int) -> Timetable
     """Return the micro-batches of the streams of a plan; None where all there is would be one."""
     sources = [read.source for read in plan.reads]
     if all(isinstance(source, MemorySource) for source in sources):
-        batches = [[file] for file in _sent(plan.reads)]
+        batches = _sent(plan.reads)
         return _timed(plan, batches, now_us, idle=True) if batches else None
     if any(_cut(s) for s in sources) and all(_divided(s) for s in sources):
         batches = _side_by_side([_batches_of(spark, s) for s in sources])
@@ -109,13 +109,16 @@ def _batches_of(spark: SparkSession, source: SourceNode) -> list[list[str]]:
     return [paths[start : start + size] for start in range(0, len(paths), size)]
 
 
-def _sent(parts: Sequence[Read]) -> list[tuple[int, str]]:
-    """Return all sent files with the number of their stream; of several streams in the order they were sent."""
+def _sent(parts: Sequence[Read]) -> list[list[tuple[int, str]]]:
+    """Return all sent files with the numbers of their streams, each as a batch; of several streams in the order of sending."""
     files = [(number, path) for number, part in enumerate(parts) for path in replay_log_of(part.source).files()]
-    if len(parts) == 1:
-        return files
-    readers = [stream_reader(part) for part in parts]
-    return sorted(files, key=lambda f: next((s.now_us or 0 for s in readers[f[0]](one_path(f[1]))), 0))
+    if len(parts) > 1:
+        readers = [stream_reader(part) for part in parts]
+        files.sort(key=lambda f: next((s.now_us or 0 for s in readers[f[0]](one_path(f[1]))), 0))
+    batches: dict[str, list[tuple[int, str]]] = {}
+    for number, path in files:
+        batches.setdefault(path, []).append((number, path))
+    return list(batches.values())
 
 
 def replay_log_of(source: SourceNode) -> ReplayLog:
