@@ -14,10 +14,11 @@ from typing import Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ColumnError, PlanError, SchemaError, shown
+from krishiv_py.errors import ColumnError, PlanError, SchemaError
+from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
 from krishiv_py.plan.nodes import KEPT, Node, Project, UnionSource, Watermark, is_marked, source_of
-from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec, most_lag_us
 from krishiv_py.plan.schema import RESERVED, check_key_type, time_kind
 from krishiv_py.types import type_text, wider
 
@@ -237,10 +238,14 @@ def _time_of(side: Side, common: pa.DataType | None) -> Expr:
 
 def _mark(side: Side, name: str) -> tuple[str, WatermarkSpec]:
     spec = side.mark.spec
-    if not isinstance(spec, WatermarkSpec) or isinstance(source_of(side.mark), UnionSource):
-        then = "one watermark of each side is known only"
-        hint = "deduplicate it before, or join each of the streams"
-        raise PlanError(f"the {name} side of a join has several sources of its own", got=shown(spec), then=then, hint=hint)
+    if not isinstance(spec, WatermarkSpec):
+        step = f".watermark({side.mark.column!r}, {show_us(most_lag_us(spec))!r})"
+        raise PlanError(
+            f"the {name} side of a join has a watermark for each of its sources",
+            got=spec._describe(),
+            then="a join follows one for each side",
+            hint=f"write {step} there, one for all of its rows, with a lag as long as its sources are apart",
+        )
     return name, spec
 
 

@@ -46,28 +46,32 @@ class Branch:
         The plan's specification with this stream's own steps in front.
     after : int or None
         The number of the stage whose results it is; None for rows of a source.
+    part : str or None
+        The part of the union or the side of the join that its rows are of; of a union that is a side, several streams have one.
     """
 
     name: str | None
     source: SourceNode
     spec: OperatorSpec
     after: int | None = None
+    part: str | None = None
 
 
 def branches(spec: OperatorSpec, source: SourceNode) -> list[Branch]:
     """Return the streams below a plan."""
     if not isinstance(source, UnionSource):
         return [Branch(None, source, spec)]
-    return [_branch(spec, source, name, node) for name, node in source.parts]
+    return [branch for name, node in source.parts for branch in _branches(spec, source, name, node)]
 
 
-def _branch(spec: OperatorSpec, union: UnionSource, name: str, node: Node) -> Branch:
+def _branches(spec: OperatorSpec, union: UnionSource, name: str, node: Node) -> list[Branch]:
     own, kept = source_of(node), [n for n in spec.needs_columns if n != union.source_column]
     columns: tuple[tuple[str, Expr], ...] = (*((n, col(n)) for n in kept), (union.source_column, lit(name)))
     steps = (*pruned(prefix_of(node), set(kept)), Project(Node(), columns), *spec.prefix)
     detached = tuple(attrs.evolve(step, input=Node()) for step in steps)
     needs = needed_columns(prefix_of(node), set(kept), own.schema)
-    return Branch(name, own, attrs.evolve(spec, source_schema=own.schema, prefix=detached, needs_columns=needs))
+    below = branches(attrs.evolve(spec, source_schema=own.schema, prefix=detached, needs_columns=needs), own)
+    return [attrs.evolve(b, name=f"{name}.{b.name}" if b.name else name, part=name) for b in below]
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -136,7 +140,7 @@ class StagePlan:
         mark = self.spec.watermark
         if not self.after or not isinstance(mark, MultiSourceWatermarkSpec):
             return mark
-        names = [b.name for b in self.read]
+        names = [b.part for b in self.read]
         return attrs.evolve(mark, sources=tuple(s for s in mark.sources if s[0] in names), idle_timeout_us=None)
 
     def clock_input(self, branch: Branch) -> ClockInput | None:
@@ -151,9 +155,9 @@ class StagePlan:
         if isinstance(mark, WatermarkSpec) or by is None:
             return ONLY
         union, column = source_of(self.node.input), traced(prefix_of(self.node.input), by)
-        unclear = column is None and any(name == branch.name for name, _ in mark.sources)
+        unclear = column is None and any(name == branch.part for name, _ in mark.sources)
         named = isinstance(union, UnionSource) and (column == union.source_column or unclear)
-        return branch.name if named else None
+        return branch.part if named else None
 
     @property
     def clock_watermark(self) -> AnyWatermarkSpec:

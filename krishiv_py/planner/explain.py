@@ -49,7 +49,7 @@ def _read(plan: PhysicalPlan, read: Read) -> dict[str, Any]:
     source = read.source
     place = source.places[0][1] if source.places else source.name if isinstance(source, RangeSource) else ""
     number, branch = next(((n, b) for n, b in read.takers if not plan.stages[n].stateless), read.takers[0])
-    known = {"name": read.name or "", "place": noted(place), "source": branch.name or ""}
+    known = {"name": read.name or "", "place": noted(place), "source": branch.part or ""}
     return {**known, "stage": number, "clock": plan.stages[number].clock}
 
 

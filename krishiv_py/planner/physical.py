@@ -212,7 +212,10 @@ class PhysicalPlan:
         mark = stage.spec.watermark
         if not stage.after or not isinstance(mark, MultiSourceWatermarkSpec) or mark.idle_timeout_us is None:
             return None
-        left, right = (self._clocks_of(stage, branch) for branch in stage.inputs)
+        clocks: dict[str | None, dict[int, None]] = {}
+        for branch in stage.inputs:
+            clocks.setdefault(branch.part, {}).update(dict.fromkeys(self._clocks_of(stage, branch)))
+        left, right = (tuple(of_side) for of_side in clocks.values())
         return QuietSides(mark.idle_timeout_us, (left, right))
 
     def _clocks_of(self, stage: StagePlan, branch: Branch) -> tuple[int, ...]:

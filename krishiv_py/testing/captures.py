@@ -253,7 +253,7 @@ def _of_sources(driver: Driver, feed: Feed, batches: Sequence[_Batch], wanted: M
         for number in [number for number in plan.roots if number in wanted and not plan.stages[number].stateless]:
             stage = plan.stages[number]
             moment = batch.moment.at(stage.times)
-            names = {id(branch.spec): branch.name or "" for branch in stage.inputs}
+            names = {id(branch.spec): branch.part or "" for branch in stage.inputs}
             for taker, scanned in turn.sent.get(number, []):
                 count = 0
                 for part in scanned:

@@ -198,7 +198,7 @@ def alignments(
                 then="Spark plans its batches, and nobody could make it wait",
                 hint="leave max_drift out, or unite streams of Kafka, memory streams, files or sources of your own",
             )
-        name = clocks[own].named(branch.name or "")
+        name = clocks[own].named(branch.part or "")
         made[own].join(name)
         alignment_of[index] = made[own], name
     return alignment_of
