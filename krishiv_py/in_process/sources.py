@@ -153,7 +153,7 @@ def _source_column(spec: OperatorSpec) -> str | None:
 
 
 ClockControl: TypeAlias = "tuple[Control, tuple[ClockInput, ...]]"
-"""What a stream says of the watermark, and the stream as each of the clocks has it that go by it."""
+"""A word of a stream about the watermark, and the stream as each of the clocks has it that go by it."""
 
 
 @attrs.define(eq=False)
