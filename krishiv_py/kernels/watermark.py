@@ -151,7 +151,7 @@ class WatermarkTracker:
         silent_us = self._silent_us(now_us)
         if self.advances_from is not None and silent_us is not None:
             self.current = max(self.current, min(self.advances_from + silent_us, MAX_TIME_US))
-        active = [reached for name, reached in self.reached.items() if not self._idle(name, now_us)]
+        active = self._active(now_us)
         if active and min(active) > self.current:
             self.current, self.advances_from = min(active), None
         if self.spec._by_clock and self.current != END_OF_TIME:
@@ -159,6 +159,15 @@ class WatermarkTracker:
         if self.advances_from is None and silent_us is not None and self.current not in (UNSET, END_OF_TIME):
             self.advances_from = self.current - silent_us
         return self.current
+
+    def _active(self, now_us: int) -> list[int]:
+        """Return the watermarks of the sources that count: those that are not idle.
+
+        Where all are, those that have never sent anything went before the others, which nobody may have looked at meanwhile.
+        """
+        reached = self.reached
+        active = [us for name, us in reached.items() if not self._idle(name, now_us)]
+        return active or ([us for us in reached.values() if us != UNSET] if UNSET in reached.values() else [])
 
     def _silent_us(self, now_us: int) -> int | None:
         """For how long the watermark has followed the clock (SEMANTICS §10); None where it never does.
@@ -293,8 +302,8 @@ class Clocks:
             tracker.end(source, now_us)
         elif noted.watermark_us != UNSET:
             if source is not None and not has_source(tracker.spec, source):  # the whole name of a source, of any clock
-                found, source = self.find(source) or (clock, source)
-                tracker = self.trackers[found]
+                number, source = self.find(source) or (clock, source)
+                tracker = self.trackers[number]
             tracker.advance(noted.watermark_us, source, now_us)
 
     def settle(self, now_us: int) -> Moment:
@@ -314,7 +323,8 @@ class Clocks:
         """Let the clocks of a silent side go on with those of the other one."""
         left, right = ([self.trackers[c] for c in side] for side in quiet.sides)
         for silent, other in ((left, right), (right, left)):
-            if _silent(silent, now_us, quiet.after_us) and not _silent(other, now_us, quiet.after_us):
+            left_out = not _silent(other, now_us, quiet.after_us) or _never_spoke(silent)
+            if _silent(silent, now_us, quiet.after_us) and left_out:
                 reached = min(t.current for t in other)
                 for tracker in silent:
                     tracker.current = max(tracker.current, reached)
@@ -393,6 +403,11 @@ def _silent(side: Sequence[WatermarkTracker], now_us: int, after_us: int) -> boo
         for t in side
         for name, us in t.reached.items()
     )
+
+
+def _never_spoke(side: Sequence[WatermarkTracker]) -> bool:
+    """Return whether no source of a side has ever sent anything; it was silent for so long before the other one was."""
+    return all(us == UNSET for t in side for us in t.reached.values())
 
 
 @attrs.frozen

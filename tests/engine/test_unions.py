@@ -59,7 +59,7 @@ def test_rows_of_a_union_name_their_stream_and_a_stream_that_is_read_twice_needs
         Driver(counted).send([{"at": 1}])
     assert Driver(counted).send([]).results.num_rows == 0
     twice = union_of({"a": ROWS.filter("at < 5"), "b": ROWS.filter("at > 2")}).watermark("at", 0)
-    rows = [{"at": at} for at in range(10)]
+    rows = [{"at": n} for n in range(10)]
     for stream in (twice.tumbling_window(10).agg(count()), twice.key_by("source").tumbling_window(10).agg(count())):
         with Session.in_process() as session:
             sent, sender = session.memory_stream("at bigint")

@@ -34,7 +34,7 @@ JOINS: dict[str, Join] = {
 
 
 def rows(pairs: list[tuple[int, int]]) -> list[dict[str, int]]:
-    return [{"id": id_, "at": at} for id_, at in pairs]
+    return [{"id": id_, "at": time} for id_, time in pairs]
 
 
 def united(streams: dict[str, kv.Stream]) -> kv.TimedStream:
@@ -135,6 +135,6 @@ def test_a_side_with_a_watermark_for_each_source_says_what_to_write() -> None:
     )
     with pytest.raises(
         PlanError, match=r"left side of a join has a watermark for each.*min over web.*\.watermark\('at', '5 ms'\)"
-    ) as told:
+    ) as refused:
         JOINS["window"](by_source, stream_of(COLUMNS).watermark("at", 0))
-    assert "WatermarkSpec(" not in str(told.value)
+    assert "WatermarkSpec(" not in str(refused.value)

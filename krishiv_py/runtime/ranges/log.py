@@ -275,7 +275,7 @@ def has_ended(source: SourceNode, number: int, checkpoint: str, batch: int) -> b
         begun = [n for n in log.numbers()[:1] if upto < 0 and not log.ranges_of(n)]  # as far as it was read elsewhere
         read = [upto] if upto >= 0 else begun
         position = log.position_of(read[0]) if read else ""
-        return position is None or (isinstance(source.source, SentSource) and source.source.ends_at(position))
+        return position is None or (isinstance(source.source, SentSource) and source.source.ends_with(position))
     if not isinstance(source, MemorySource):
         return False
     logs = [entries for path, entries in entries_of(store, root) if path.split("/")[-2] == str(number)]

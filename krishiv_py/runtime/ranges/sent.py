@@ -92,7 +92,7 @@ class SentSource(Source):
     def _has(self, number: int) -> bool:
         return (self.upto is None or number < self.upto) and self._log.has(number)
 
-    def ends_at(self, position: str) -> bool:
+    def ends_with(self, position: str) -> bool:
         """Return whether a position, as JSON, is the end of the stream."""
         sends = self.sends_upto(json.loads(position)) if position else 0
         return sends > 0 and self._is_end(sends - 1)
