@@ -149,16 +149,6 @@ def _flushed(of: weakref.ref[Lingering]) -> None:
         lingering.flush()
 
 
-class Readers(Protocol):
-    """Knows the queries that read a memory stream."""
-
-    def trim(self, spool: str) -> int:
-        """Remove the sends that no query will read again; gives how many."""
-
-    def check_source(self, spool: str, source: str) -> None:
-        """Refuse the name of a source that no query has which reads the stream."""
-
-
 T = TypeVar("T", default=Any)
 
 
@@ -198,11 +188,12 @@ class Sender(ClosedAtEnd, Answering, Generic[T]):
         spool: ReplayLog,
         schema: pa.Schema,
         clock: Callable[[], int] = wall_clock_us,
-        readers: Readers | None = None,
+        trimming: Callable[[str], int] = lambda folder: 0,
         linger_us: int = 0,
         max_batch_rows: int | None = None,
+        checking: Callable[[str, str], None] = lambda folder, source: None,
     ) -> None:
-        self._readers = readers
+        self._trimming, self._checking = trimming, checking
         self._spool = spool
         self._clock = clock
         self._schema = schema
@@ -384,9 +375,7 @@ class Sender(ClosedAtEnd, Answering, Generic[T]):
         """
         to_us = time_point_us(to, "to")
         if source is not None:
-            a_text(source, "source", "pass its name, or leave it out")
-            if self._readers is not None:
-                self._readers.check_source(self._spool.folder, source)
+            self._checking(self._spool.folder, a_text(source, "source", "pass its name, or leave it out"))
         return self._control(to_us, source, "advance_watermark()")
 
     def close_windows_up_to(self, to: TimePoint) -> int:
@@ -426,7 +415,7 @@ class Sender(ClosedAtEnd, Answering, Generic[T]):
         ...         query.process_all_available()
         ...     removed = sender.trim()  # sends that no query can go back to
         """
-        return 0 if self._readers is None else self._readers.trim(self._spool.folder)
+        return self._trimming(self._spool.folder)
 
     def close(self) -> None:
         """End of input: the watermark moves to plus infinity and every open window fires. Closing twice is harmless.

@@ -326,7 +326,8 @@ class Session(FileSources, RangedSources, OtherStreams, Answering):
         durable = spool is not None and self._runner.profile != "dev-local"
         stream = Stream(MemorySource(name, checked, folder), checked, self._runner)
         spooled, runner = ReplayLog(folder, durable, self._runner.sends_in_segments), self._runner
-        return stream, Sender(spooled, checked, lambda: runner.clock(), runner, linger_us, max_batch_rows)
+        waiting = linger_us, max_batch_rows
+        return stream, Sender(spooled, checked, lambda: runner.clock(), runner.trim, *waiting, runner.check_source)
 
     def start(
         self,

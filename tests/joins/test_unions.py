@@ -23,11 +23,14 @@ SENDS = [
 ]
 
 Join = Callable[[Any, Any], kv.ResultStream]
+
+
+def interval(how: Any) -> Join:
+    return lambda one, two: one.interval_join(two, on="id", lower=-5, upper=10, how=how)
+
+
 JOINS: dict[str, Join] = {
-    **{
-        f"interval {how}": lambda one, two, how=how: one.interval_join(two, on="id", lower=-5, upper=10, how=how)
-        for how in ("inner", "left", "right", "full", "semi", "anti")
-    },
+    **{f"interval {how}": interval(how) for how in ("inner", "left", "right", "full", "semi", "anti")},
     "window": lambda one, two: one.window_join(two, on="id", window=tumbling(10), how="full"),
     "as of": lambda one, two: one.asof_join(two, on="id", direction="nearest", tolerance=5),
 }
@@ -96,7 +99,8 @@ def test_it_ends_with_the_last_of_its_streams(workers: int) -> None:
             query.process_all_available()
             seen.append(query.progress.watermark_us)
         assert seen == [28_000, 29_000, END_OF_TIME]
-        assert sorted(map(str, sink.table().to_pylist())) == sorted(map(str, joined.collect().to_pylist()))
+        table = sink.table()
+        assert table is not None and sorted(map(str, table.to_pylist())) == sorted(map(str, joined.collect().to_pylist()))
 
 
 def test_a_union_of_unions_has_the_streams_of_all() -> None:
@@ -120,7 +124,9 @@ def test_in_sql_a_registered_union_is_joined() -> None:
     context.register("paid", stream_of(COLUMNS), event_time="at", lag=0)
     on = "o.id = p.id AND p.at BETWEEN o.at AND o.at + INTERVAL '10' MILLISECONDS"
     text = f"SELECT o.id, o.source, p.at AS paid FROM orders o JOIN paid p ON {on}"
-    driver = Driver(context.sql(text))
+    joined = context.sql(text)
+    assert isinstance(joined, kv.ResultStream)
+    driver = Driver(joined)
     streams = [name for name in driver._driver_input._streams if name.startswith("left.")]
     out = driver.send({**{name: rows([(n, 1)]) for n, name in enumerate(streams)}, "right": rows([(1, 3)])})
     assert out.results.to_pylist() == [{"id": 1, "source": "shop", "paid": 3}]

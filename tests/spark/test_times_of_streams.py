@@ -9,7 +9,7 @@ import pytest
 import krishiv_py as kv
 from krishiv_py.errors import KrishivError, PlanError
 from krishiv_py.plan.durations import END_OF_TIME
-from tests.in_process.test_times_of_streams import COLUMNS, SHAPES, Model, act, in_order, script
+from tests.in_process.test_times_of_streams import COLUMNS, SHAPES, Model, act, in_order, in_sink, script
 
 
 @pytest.mark.parametrize("shape_name", ["union", "union by a column", "window join"])
@@ -29,7 +29,7 @@ def test_streams_speak_of_time_and_end_as_in_process(session: kv.Session, shape_
         assert query.progress.watermark_us == model.take(action), (number, action)
     assert model.current == END_OF_TIME and query.progress.open_windows == 0
     collected = results.run()
-    assert in_order(collected.table.to_pylist()) == in_order(sink.table().to_pylist())
+    assert in_order(collected.table.to_pylist()) == in_sink(sink)
     assert collected.counters["late"] == query.progress.late["late"]
     query.stop()
 
