@@ -1,8 +1,9 @@
-"""Warnings of event times that look wrong: clocks that run ahead (SEMANTICS §4.4), other units, partitions that drift apart.
+"""Warnings of times that look wrong: clocks that run ahead (SEMANTICS §4.4), other units, partitions that drift apart.
 
 The unit is checked on the largest event time of every batch, which the tasks note for the watermark. A number of seconds
 since 1970 that is read as milliseconds lies in January or February 1970, so only times there count: of a date between
-September 2001 and 2099 in the right unit. Small numbers, as tests have them, lie before.
+September 2001 and 2099 in the right unit. Small numbers, as tests have them, lie before. A length that was given as a number
+without unit, and is one that people write for seconds, is named where event times are such dates.
 
 Partitions with one watermark drift apart when their event times are read in another order than they were written live. A
 partition is named when rows of it are late that a watermark of its own would have taken, or when all that was read of it is
@@ -15,13 +16,14 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import ismethod
 from typing import Final
 
 import attrs
 
 from krishiv_py.engine.stage import Notes, Reached, reached
 from krishiv_py.errors import shown
-from krishiv_py.plan.durations import UNSET, show_instant, show_length, show_us
+from krishiv_py.plan.durations import UNSET, DoubtfulLength, show_instant, show_length, show_us
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.schema import RESERVED, TimeKind
 from krishiv_py.planner.physical import PhysicalPlan
@@ -66,6 +68,33 @@ def unlikely(time_us: int, kind: TimeKind, column: str) -> str | None:
     return None
 
 
+def lengths_in_doubt(part: object) -> dict[str, DoubtfulLength]:
+    """Return the lengths in a part of a plan that may have been meant as seconds, by the names of their parameters."""
+    if isinstance(part, DoubtfulLength):
+        return {part.name: part}
+    inside: Iterable[object]
+    if isinstance(part, tuple):
+        inside = part
+    elif ismethod(part):  # as the one of a table that is loaded again
+        inside = (part.__self__,)
+    elif attrs.has(type(part)) and type(part).__module__.startswith("krishiv_py"):
+        inside = (getattr(part, field.name) for field in attrs.fields(type(part)))
+    else:
+        return {}
+    return {name: length for each in inside for name, length in lengths_in_doubt(each).items()}
+
+
+def _without_unit(lengths: Mapping[str, DoubtfulLength], time_us: int) -> str:
+    """Say that lengths are probably seconds, and what to write; `time_us` is an event time."""
+    numbers = {name: us // 1_000 for name, us in lengths.items()}
+    shown_as = ", ".join(f"{name} {n} is {show_us(n * 1_000)}" for name, n in numbers.items())
+    some = next(iter(numbers.values()))
+    return (
+        f"a number without unit is milliseconds ({shown_as}), and event times are dates such as {show_instant(time_us)}; "
+        f'seconds are probably meant. Hint: write "{some} seconds", or "{some} ms" if it is meant so'
+    )
+
+
 @attrs.define(eq=False)
 class TimeWatch:
     """Warns of future rows, at most once in ten minutes for each source, and once of event times of another unit.
@@ -88,6 +117,8 @@ class TimeWatch:
     doubts: tuple[str, ...] = ()
     _warned: dict[tuple[int, str], float] = attrs.field(factory=dict)
     _doubted: set[int] = attrs.field(factory=set)
+    _measured: bool = False
+    """Whether the lengths of the plan have been held against a date."""
     _reached: dict[int, dict[str, int]] = attrs.field(factory=dict)
     """The largest event time of each partition of a stage, µs, as far as this run knows."""
     _drifts: dict[int, str] = attrs.field(factory=dict)
@@ -102,6 +133,8 @@ class TimeWatch:
                     self._warn(stage, source, n)
             if stage not in self._doubted and noted.maxima:
                 self._doubt(stage, noted.maxima.values())
+            if not self._measured:
+                self._measure(noted.maxima.values())
         partitions: dict[str, Reached] = {}
         for noted in notes:
             reached(partitions, noted.partitions)
@@ -125,9 +158,24 @@ class TimeWatch:
         problem = next(filter(None, (unlikely(t, spec.time_kind, spec.time_column) for t in maxima)), None)
         if problem is not None:
             self._doubted.add(stage)
-            if problem not in self.doubts:
-                self.doubts = (*self.doubts, problem)
-                warnings.warn(f"query {shown_text(self.title)}: {problem}", RuntimeWarning, stacklevel=2)
+            self._say(problem)
+
+    def _measure(self, maxima: Iterable[int]) -> None:
+        """Look at the lengths of all stages once there are dates among the event times."""
+        a_date = next((t for t in maxima if _FROM * 1_000_000 <= t < _TO * 1_000_000), None)
+        if a_date is None:
+            return
+        self._measured = True
+        specs = [stage.spec for stage in self.plan.stages]
+        functions = tuple(getattr(step, "function", None) for spec in specs for step in (*spec.prefix, *spec.after))
+        lengths = lengths_in_doubt((*((spec.watermark, spec.operation, spec.options) for spec in specs), functions))
+        if lengths:
+            self._say(_without_unit(lengths, a_date))
+
+    def _say(self, problem: str) -> None:
+        if problem not in self.doubts:
+            self.doubts = (*self.doubts, problem)
+            warnings.warn(f"query {shown_text(self.title)}: {problem}", RuntimeWarning, stacklevel=2)
 
     def _compare(self, stage: int, given: Mapping[str, Reached]) -> None:
         """Look for partitions that others make late; `given` is what a batch read of each.

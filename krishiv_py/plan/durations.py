@@ -44,6 +44,27 @@ ISO_TIME: Final = re.compile(
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
+class DoubtfulLength(int):
+    """A length in µs, made of a number without a unit that may have been meant as seconds; it calculates as any number.
+
+    Attributes
+    ----------
+    name : str
+        The parameter that it was given for.
+    """
+
+    name: str
+
+
+def _of_number(ms: int, name: str) -> int:
+    """Return a number of milliseconds in µs, marked where a number of seconds, minutes or days in seconds looks like it."""
+    if ms % 1_000 == 0 or not (abs(ms) < 1_000 or ms % 900 == 0 or ms % 86_400 == 0):
+        return ms * 1_000
+    length = DoubtfulLength(ms * 1_000)
+    length.name = name
+    return length
+
+
 def _bad(name: str, value: object, consequence: str, hint: str) -> DurationError:
     return DurationError(f"`{name}` is not a legal duration", got=shown(value), then=consequence, hint=hint)
 
@@ -121,7 +142,7 @@ def to_us(value: Duration, name: str, *, allow_zero: bool = False, allow_negativ
         if getattr(value, "nanoseconds", 0):  # pandas has them
             raise _bad(name, value, "it is finer than a microsecond", "round it to whole microseconds")
     else:
-        us = value * 1_000
+        us = _of_number(value, name)
     if us < 0 and not allow_negative:
         raise _bad(name, value, "time would run backwards", "pass a positive duration")
     if us == 0 and not allow_zero:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import attrs
 import pyarrow as pa
@@ -14,7 +15,7 @@ from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.aggregates.selections import HIDDEN
 from krishiv_py.plan.aggregates.user import Udaf
-from krishiv_py.plan.durations import show_us
+from krishiv_py.plan.durations import show_length, show_us
 from krishiv_py.plan.expressions.expr import Col, columns_of, lit, unnamed
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.plan.expressions.udfs import Called
@@ -34,7 +35,9 @@ from krishiv_py.plan.nodes import (
     stages_of,
     without_mark,
 )
+from krishiv_py.plan.operation import Operation
 from krishiv_py.plan.options.late import Fields, LateColumns
+from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.running import uses_clock
@@ -326,9 +329,9 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     texts = [] if forgets else list(spec.operation.warnings())
     from_stage = bool(spec.arrives_by)  # whose results are never late, nor ahead
     by_clock = spec.watermark._by_clock  # so no row is late
-    lag_us, tolerant = longest_lag_us(spec), options.allowed_lateness_us > 0
-    if isinstance(spec.watermark, WatermarkSpec) and lag_us == 0 and not tolerant and not from_stage and not by_clock:
-        texts.append("lag 0 and no allowed lateness: every row older than the newest of earlier batches is late")
+    lag_us = longest_lag_us(spec)
+    if not from_stage and not by_clock:
+        texts += _refused_while_open(spec, lag_us)
     if isinstance(spec.watermark, MultiSourceWatermarkSpec) and not from_stage and not by_clock:
         several = len(spec.watermark.sources) + (spec.watermark.unknown_spec is not None) > 1
         if several and spec.watermark.idle_timeout_us is None:
@@ -358,6 +361,41 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     if waits and options.allowed_lateness_us > 0 and spec.operation.unwaiting() is None:
         texts.append(f"emit=final waits for the allowed lateness: results come {show_us(options.allowed_lateness_us)} later")
     return tuple(texts)
+
+
+_MUCH_LONGER: Final = 20
+"""How many times a window is as long as rows are waited for before its plan says what becomes of the rows between."""
+
+
+def _refused_while_open(spec: OperatorSpec, lag_us: int) -> list[str]:
+    """Warn of a lag of 0, and of windows that are open, or look back, far longer than rows are waited for."""
+    operation, waits_us = spec.operation, lag_us + spec.options.allowed_lateness_us
+    by_time = spec.options.late_rule == "event" or operation.late_by == "time"
+    far = operation.nature.opens_windows and by_time and operation.extent.length_us > _MUCH_LONGER * waits_us
+    way = ""
+    if far:
+        more = " or .allowed_lateness(...)" if _takes(operation, ExplicitOptions(allowed_lateness_us=waits_us + 1)) else ""
+        way = f"a larger lag{more} takes more of them"
+        if operation.late_by in ("windows", "state") and _takes(operation, ExplicitOptions(late_rule="window")):
+            way = f'.late_rule("window") takes rows as long as their window is open, as Flink does; {way}'
+    if waits_us == 0 and isinstance(spec.watermark, WatermarkSpec):
+        no_lag = "lag 0 and no allowed lateness: every row older than the newest of earlier batches is late"
+        return [f"{no_lag}, also where its window ({operation.describe()}) would take it; {way}" if far else no_lag]
+    if not far:
+        return []
+    return [
+        f"windows ({operation.describe()}) are much longer than the {show_length(waits_us)} that rows are waited for: rows "
+        f"that come after that are late, though their window would take them (late_rule=event); {way}"
+    ]
+
+
+def _takes(operation: Operation, explicit: ExplicitOptions) -> bool:
+    """Return whether an option may be set; panes, for instance, have rules of their own."""
+    try:
+        operation.settled(explicit)
+    except PlanError:
+        return False
+    return True
 
 
 def longest_lag_us(spec: OperatorSpec) -> int:

@@ -51,9 +51,9 @@ def test_html_and_text_tell_the_same_route_reasons_and_warnings() -> None:
     words = re.sub(r"\s+", " ", "".join(ElementTree.fromstring(html).itertext()))
     given = [line[2:] for line in text.splitlines() if line.startswith("! ")]
     given += [line.strip() for line in text.splitlines() if line.strip().startswith("because ")]
-    assert len(given) == 5  # one warning and a reason for each physical step
+    assert len(given) == 6  # two warnings and a reason for each physical step
     assert [line for line in given if line not in words] == []
-    assert html.count("⚠") == 1
+    assert html.count("⚠") == 2
     assert "⚠" not in stream_of("at bigint").watermark("at", 1).tumbling_window(5).agg(count())._repr_html_()
 
 

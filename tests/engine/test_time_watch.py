@@ -1,21 +1,24 @@
-"""Event times of another unit are noticed: once a query, on every engine, and never in small numbers of tests."""
+"""Event times and lengths of another unit are noticed: once a query, on every engine, and never in small numbers of tests."""
 
 from __future__ import annotations
 
 import datetime as dt
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krishiv_py import count
+import krishiv_py as kv
+from krishiv_py import count, windows
 from krishiv_py.engine.stage import Notes, Report, StageOperator
 from krishiv_py.engine.time_watch import TimeWatch, unlikely
 from krishiv_py.kernels.spec import Moment
-from krishiv_py.plan.durations import UNSET
-from krishiv_py.testing import Driver, stream_of
+from krishiv_py.plan.durations import UNSET, Duration, to_us
+from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.examples import scaled
 
 DAY_S = 86_400
@@ -70,6 +73,107 @@ def test_timestamps_made_of_numbers_of_another_unit() -> None:
     driver = Driver(stream_of("at timestamp").watermark("at", 0).tumbling_window(10).agg(count()))
     with pytest.warns(RuntimeWarning, match="January 1970|1970-01-21"):
         driver.send([{"at": dt.datetime(1970, 1, 21, tzinfo=dt.timezone.utc)}])
+
+
+DATE = dt.datetime(2024, 11, 29, 8, 1, tzinfo=dt.timezone.utc)
+DATE_MS = int(DATE.timestamp()) * 1_000
+
+
+def _timed(lag: Duration = "10 s") -> Any:
+    return stream_of("u string, n bigint, at bigint").watermark("at", lag)
+
+
+def _other() -> Any:
+    return stream_of("u string, m bigint, at bigint").watermark("at", "10 s")
+
+
+def _five(length: Duration) -> str:
+    return f"{5 * to_us(length, 'length')} us"
+
+
+LENGTHS: dict[str, Callable[[Duration], Any]] = {
+    "lag": lambda n: _timed(n).tumbling_window("1 min").agg(count()),
+    "lag of a side": lambda n: _timed(n).interval_join(_other(), on="u", lower="-1 min", upper="1 min"),
+    "idle time-out": lambda n: _timed().window_join(_other(), on="u", window=windows.tumbling("1 min"), idle_timeout=n),
+    "size": lambda n: _timed().key_by("u").tumbling_window(n).agg(count()),
+    "offset": lambda n: _timed().window(windows.hopping("60 days", "2 days", offset=n)).agg(count()),
+    "slide": lambda n: _timed().hopping_window(_five(n), n).agg(kv.sum("n")),
+    "step": lambda n: _timed().cumulate_window(n, _five(n)).agg(count()),
+    "gap": lambda n: _timed().key_by("u").session_window(n).agg(count()),
+    "longest session": lambda n: _timed().key_by("u").session_window("1 ms", max_duration=n).agg(count()),
+    "look-back": lambda n: _timed().key_by("u").lookback_window(n).agg(count()),
+    "distinct": lambda n: _timed().key_by("u").windowed_by(kv.SlidingWindows.of(n)).agg(count()),
+    "range of an aggregate": lambda n: _timed().key_by("u").lookback_window("1 day").agg(count().over(n)),
+    "trigger": lambda n: _timed().tumbling_window("1 h").trigger(kv.Trigger.on_interval(n)).emit("updates").agg(count()),
+    "lateness": lambda n: _timed().allowed_lateness(n).tumbling_window("1 min").agg(count()),
+    "tolerance": lambda n: _timed().future_tolerance(n).tumbling_window("1 min").agg(count()),
+    "time to live": lambda n: _timed().with_state_ttl(kv.StateTtlConfig(n)).key_by("u").tumbling_window("1 ms").agg(count()),
+    "duplicates": lambda n: _timed().drop_duplicates("u", within=n),
+    "lower": lambda n: _timed().interval_join(_other(), on="u", lower=n, upper="1 day"),
+    "tolerance of a join": lambda n: _timed().asof_join(_other(), on="u", tolerance=n),
+    "a second stage": lambda n: _timed().tumbling_window("1 ms").agg(count()).tumbling_window(n).agg(kv.sum("count")),
+    "reload": lambda n: (
+        stream_of("u string, n bigint, at bigint")
+        .lookup_join(lambda: pa.table({"u": ["a"], "v": [1]}), on="u", reload=n)
+        .watermark("at", "10 s")
+        .tumbling_window("1 min")
+        .agg(count())
+    ),
+}
+
+
+def _doubts(plan: Any, at: Any) -> tuple[str, ...]:
+    driver = Driver(plan)
+    sides = {"left": [{"u": "a", "n": 1, "at": at}], "right": [{"u": "a", "m": 1, "at": at}]}
+    driver.send(sides if "join" in plan.explain().lower() and "lookup" not in plan.explain() else sides["left"])
+    return driver.progress.doubts
+
+
+@pytest.mark.parametrize("number", [7, 60, 300, 3_600, 86_400])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_number_that_looks_like_seconds_gets_a_word_with_the_first_date(length: str, number: int) -> None:
+    with pytest.warns(RuntimeWarning, match=rf"{number} is .* seconds are probably meant") as seen:
+        (doubt,) = _doubts(LENGTHS[length](number), DATE_MS)
+    assert len(seen) == 1 and f'write "{number} seconds", or "{number} ms"' in doubt and "2024-11-29" in doubt
+
+
+@pytest.mark.parametrize("said", ["60 seconds", "60 ms", dt.timedelta(milliseconds=60), 60_000, 1_000])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_length_with_a_unit_or_of_whole_seconds_is_taken_at_its_word(length: str, said: Duration) -> None:
+    assert _doubts(LENGTHS[length](said), DATE_MS) == ()
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_small_event_times_of_tests_say_nothing_of_units(length: str) -> None:
+    assert _doubts(LENGTHS[length](60), 5) == ()
+
+
+def test_the_clock_and_timestamps_are_dates_too_and_all_lengths_are_in_one_word() -> None:
+    clock = ManualClock()
+    clock.set(DATE)
+    by_clock = Driver(stream_of("u string").processing_time().tumbling_window(60).agg(count()), clock=clock)
+    with pytest.warns(RuntimeWarning, match="size 60 is 60 ms"):
+        by_clock.send([{"u": "a"}])
+    driver = Driver(stream_of("at timestamp").watermark("at", 10).tumbling_window(60).agg(count()))
+    with pytest.warns(RuntimeWarning, match="lag 10 is 10 ms, size 60 is 60 ms") as seen:
+        for _ in range(2):
+            driver.send([{"at": DATE}])
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_session_in_process_says_it_of_a_query_and_a_bounded_run(bounded: bool) -> None:
+    with kv.Session.in_process() as session:
+        rows, sender = session.memory_stream("at bigint")
+        counts = rows.watermark("at", 10).tumbling_window(60).agg(count())
+        sender.send([{"at": DATE_MS}])
+        with pytest.warns(RuntimeWarning, match="lag 10 is 10 ms, size 60 is 60 ms"):
+            if bounded:
+                counts.collect()
+            else:
+                query = counts.start(kv.MemorySink())
+                query.process_all_available()
+                assert "seconds are probably meant" in query.explain()
 
 
 class Partitions:

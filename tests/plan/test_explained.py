@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
 
 import krishiv_py as kv
+from krishiv_py import windows
 from krishiv_py.display.text import plan_text
 from krishiv_py.kernels.registry import chain, operator_for
 from krishiv_py.planner.explain import explain
@@ -79,6 +82,56 @@ def test_a_lag_beyond_the_future_tolerance_is_warned_of(lag: str, tolerance: str
     assert "future" not in plain  # the clock is the reference, whatever the lag
     timed = timed.future_tolerance(tolerance or "60 s", reference="watermark")
     assert ("rows that come in order count as future" in timed.tumbling_window(10).agg(kv.count()).explain()) is warned
+
+
+LONG: Final[dict[str, tuple[Callable[[Any], Any], bool]]] = {
+    "tumbling": (lambda s: s.key_by("u").tumbling_window("20 min").agg(kv.count()), True),
+    "hopping": (lambda s: s.key_by("u").hopping_window("20 min", "1 min").agg(kv.count()), True),
+    "cumulating": (lambda s: s.key_by("u").cumulate_window("1 min", "20 min").agg(kv.count()), True),
+    "session": (lambda s: s.key_by("u").session_window("20 min").agg(kv.count()), True),
+    "distinct": (lambda s: s.key_by("u").windowed_by(kv.SlidingWindows.of("20 min")).agg(kv.count()), True),
+    "ranks": (lambda s: s.key_by("u").tumbling_window("20 min").top_rows(2, "at"), True),
+    "window join": (lambda s: s.window_join(_right(), on="u", window=windows.tumbling("20 min")), True),
+    "running": (lambda s: s.key_by("u").lookback_window("20 min").agg(kv.count()), False),
+}
+
+
+def _right() -> Any:
+    return stream_of("u string, v bigint, at bigint").watermark("at", 0)
+
+
+def _says(plan: Any) -> bool:
+    text = plan.explain()
+    return "much longer than" in text or "also where its window" in text
+
+
+@pytest.mark.parametrize(
+    ("lag", "lateness", "far"), [("59 s", 0, True), ("50 s", "9 s", True), ("1 min", 0, False), (0, 0, True)]
+)
+@pytest.mark.parametrize("name", LONG)
+def test_windows_much_longer_than_rows_are_waited_for_are_warned_of(
+    name: str, lag: str | int, lateness: str | int, far: bool
+) -> None:
+    made, by_window = LONG[name]
+    timed = stream_of("u string, at bigint").watermark("at", lag).allowed_lateness(lateness)
+    plan, by_rule = made(timed), made(timed.late_rule("window"))
+    assert _says(plan) is far
+    assert ('.late_rule("window") takes rows as long as their window is open' in plan.explain()) is (far and by_window)
+    assert _says(by_rule) is (far and not by_window), "a row of a look-back window is late by its own time, whatever the rule"
+
+
+def test_panes_are_told_what_they_can_follow() -> None:
+    timed = stream_of("u string, at bigint").watermark("at", "5 s")
+    text = timed.time_interval_window(kv.TimeIntervalWindowOptions(600.0)).agg(kv.count()).explain()
+    assert "much longer than the 5 s" in text and "; a larger lag takes more of them" in text
+    assert "allowed_lateness(" not in text and "late_rule(" not in text
+
+
+def test_results_and_the_clock_are_never_late_so_their_windows_may_be_long() -> None:
+    timed = stream_of("u string, at bigint").watermark("at", "10 s")
+    stages = timed.key_by("u").tumbling_window("1 min").agg(kv.count()).tumbling_window("1 day").agg(kv.sum("count"))
+    by_clock = stream_of("u string").processing_time().tumbling_window("1 day").agg(kv.count())
+    assert "waited for" not in stages.explain() + by_clock.explain()
 
 
 def test_the_plan_says_what_becomes_of_unknown_sources() -> None:

@@ -37,6 +37,23 @@ def test_a_bounded_run(session: kv.Session, tmp_path: Path) -> None:
         rows.watermark("at", 0).tumbling_window(1_000).agg(kv.count()).collect()
 
 
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_number_without_unit_that_looks_like_seconds(session: kv.Session, tmp_path: Path, bounded: bool) -> None:
+    rows = pa.table({"at": [1_732_867_260_000]})
+    stream, sender = session.memory_stream(rows.schema)
+    plan = stream.watermark("at", 10).tumbling_window(60).agg(kv.count())
+    sender.send(rows)
+    with pytest.warns(RuntimeWarning, match="lag 10 is 10 ms, size 60 is 60 ms.*seconds are probably meant"):
+        if bounded:
+            plan.collect()
+        else:
+            query = plan.start(kv.MemorySink(), checkpoint=str(tmp_path / "checkpoint"))
+            query.process_all_available()
+            doubts = query.progress.doubts
+            query.stop()
+            assert len(doubts) == 1
+
+
 def test_a_clock_that_runs_ahead_is_named_and_a_catch_up_is_none(
     session: kv.Session, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

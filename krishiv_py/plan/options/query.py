@@ -48,10 +48,12 @@ class StateTtlConfig:
 
     ttl: Duration = attrs.field()
     clock: Literal["event", "processing"] = attrs.field(default="event")
+    ttl_us: int = attrs.field(init=False, repr=False, eq=False)
+    """The time to live in microseconds."""
 
-    @ttl.validator
-    def _positive(self, _attribute: object, value: Duration) -> None:
-        to_us(value, "ttl")
+    @ttl_us.default
+    def _positive(self) -> int:
+        return to_us(self.ttl, "ttl")
 
     @clock.validator
     def _known(self, _attribute: object, value: str) -> None:
@@ -73,11 +75,6 @@ class StateTtlConfig:
         """See `ttl`."""
         deprecated("StateTtlConfig.ttl_ms", "StateTtlConfig.ttl")
         return self.ttl
-
-    @property
-    def ttl_us(self) -> int:
-        """The time to live in microseconds."""
-        return to_us(self.ttl, "ttl")
 
 
 @attrs.frozen

@@ -83,6 +83,12 @@ class TumblingWindow(HoppingWindow):
         return f"tumbling {show_us(self.size_us)}{offset}"
 
 
+def _offset_us(offset: Duration, every_us: int) -> int:
+    """Return how far after a multiple of `every_us` windows start, as it was given where that is within one."""
+    us = to_us(offset, "offset", allow_zero=True, allow_negative=True)
+    return us if 0 <= us < every_us else us % every_us
+
+
 def tumbling(size: Duration, offset: Duration = 0) -> TumblingWindow:
     """Return a checked :class:`TumblingWindow`.
 
@@ -93,7 +99,7 @@ def tumbling(size: Duration, offset: Duration = 0) -> TumblingWindow:
     'tumbling 1 min, offset 15 s'
     """
     size_us = to_us(size, "size")
-    return TumblingWindow(size_us, size_us, to_us(offset, "offset", allow_zero=True, allow_negative=True) % size_us)
+    return TumblingWindow(size_us, size_us, _offset_us(offset, size_us))
 
 
 def check_overlap(size: int, slide: int, shown: str, most: int) -> None:
@@ -129,7 +135,7 @@ def hopping(
             "windows may be left out"
         )
     check_overlap(size_us, slide_us, f"`size` {show_us(size_us)}, `slide` {show_us(slide_us)}", max_overlap)
-    return HoppingWindow(size_us, slide_us, to_us(offset, "offset", allow_zero=True, allow_negative=True) % slide_us)
+    return HoppingWindow(size_us, slide_us, _offset_us(offset, slide_us))
 
 
 @attrs.frozen
@@ -226,5 +232,4 @@ def cumulate(step: Duration, size: Duration, offset: Duration = 0, *, max_overla
             hint="write for instance cumulate_window(step='10 minutes', size='1 hour')",
         )
     check_overlap(size_us, step_us, f"size {show_us(size_us)}, step {show_us(step_us)}", max_overlap)
-    offset_us = to_us(offset, "offset", allow_zero=True, allow_negative=True) % size_us
-    return assigned(Cumulate(step_us, size_us, offset_us))
+    return assigned(Cumulate(step_us, size_us, _offset_us(offset, size_us)))
