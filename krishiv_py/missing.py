@@ -6,12 +6,18 @@ Such names are not methods: an object has only what it can do, for type checkers
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from krishiv_py.errors import MethodError, OrderError, PlanError
 
 C = TypeVar("C", bound=type)
+
+_LIKE: Final = 0.7
+"""How much a name must resemble another to be taken for it."""
+_SLIP: Final = 0.85
+"""How much it must do so to be a slip of the pen."""
 
 _ANSWERS: Final = "__krishiv_answers__"
 """The attribute of a class with what is wrong, and what to write, for each name that it does not have."""
@@ -48,7 +54,7 @@ def instead(ways: Mapping[str, str]) -> Callable[[C], C]:
 def answering(kind: str, ways: Mapping[str, str]) -> Callable[[C], C]:
     """Class decorator: for each name before a way of `ways` an object, in words a `kind`, says what to write.
 
-    ``{name}`` in a way is the name that was tried.
+    ``{name}`` in a way is the name that was tried; in a name ``*`` is any text.
     """
 
     def decorate(cls: C) -> C:
@@ -66,7 +72,16 @@ def _answers(cls: type) -> dict[str, tuple[str, str]]:
 
 def answers(cls: type) -> dict[str, str]:
     """Return what to write on an object instead of each name that it does not have, but others know."""
-    return {name: hint for name, (_, hint) in _answers(cls).items() if not hasattr(cls, name)}
+    return {name: hint for name, (_, hint) in _answers(cls).items() if "*" not in name and not hasattr(cls, name)}
+
+
+def _answer(cls: type, name: str, own: Sequence[str]) -> tuple[str, str] | None:
+    """Return what is wrong with a name and what to write; by a pattern only where it is no slip of a name of its `own`."""
+    answers = _answers(cls)
+    if name in answers or difflib.get_close_matches(name, own, cutoff=_SLIP):
+        return answers.get(name)
+    pattern = next((p for p in answers if "*" in p and fnmatchcase(name, p)), None)
+    return None if pattern is None else (answers[pattern][0].replace(pattern, name), answers[pattern][1])
 
 
 def no_such_name(cls: type, name: str) -> PlanError | AttributeError:
@@ -75,10 +90,12 @@ def no_such_name(cls: type, name: str) -> PlanError | AttributeError:
         return AttributeError(name)
     got = f"{'an' if cls.__name__[0] in 'AEIOU' else 'a'} {cls.__name__}"
     kind: str | None = getattr(cls, _KIND, None)
-    if name in _answers(cls):
-        what, hint = _answers(cls)[name]
+    own = [n for n in dir(cls) if n[0] != "_"]
+    answer = _answer(cls, name, own)
+    if answer is not None:
+        what, hint = answer
         return NoStepError(what, got=got, hint=hint) if kind is None else MethodError(what, got=f".{name}", hint=hint)
-    near = difflib.get_close_matches(name, [n for n in dir(cls) if n[0] != "_"], n=2)
+    near = difflib.get_close_matches(name, own, n=2, cutoff=_LIKE)
     hint = f"did you mean {' or '.join(f'.{n}' for n in near)}?" if near else "dir(...) of it has the names that there are"
     what = f"{kind or 'a stream at this stage'} has no attribute {name!r}"
     return MethodError(what, got=got if kind is None else f".{name}", hint=hint.rstrip("?"))

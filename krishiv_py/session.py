@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.elsewhere import ON_SESSION
 from krishiv_py.api.history import Until, history_of
 from krishiv_py.api.query import Query
 from krishiv_py.api.session_options import DurabilityProfile, SessionOptions
@@ -101,19 +102,7 @@ class SessionBuilder(SessionOptions):
         return Session(runtime.SparkRunner(spark, profile, owned=owned, given=given))
 
 
-@answering(
-    "session",
-    {
-        "read readStream read_stream": "write session.read_parquet(path, schema, streaming=True), or another session.read_...",
-        "close shutdown": "write session.stop(), or with Session.in_process() as session:",
-        "stream source": "write session.read_source(source), or stream, sender = session.memory_stream(schema)",
-        "createDataFrame from_pandas from_polars from_arrow from_dicts from_collection from_records from_elements": "write "
-        "stream, sender = session.memory_stream(schema), and sender.send(rows)",
-        "execute_sql executeSql query": "write session.sql(...)",
-        "conf config": 'write Session.builder().config("spark....", value) before the session starts',
-        "run execute": "write stream.start(sink), or session.start([stream.to(sink)])",
-    },
-)
+@answering("session", ON_SESSION)
 class Session(FileSources, RangedSources, OtherStreams, Answering):
     """Makes streams and runs queries.
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 import krishiv_py as kv
+from krishiv_py.api import elsewhere
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import MethodError, OrderError
 from krishiv_py.missing import answers
@@ -99,7 +100,12 @@ def test_a_verb_people_try_answers_with_the_way(stage: Callable[[], Any], verb: 
 def test_the_ways_that_are_reported_can_be_gone() -> None:
     """Methods the hints name are there."""
     stages = [rows(), rows().key_by("user"), timed(), windowed(), timed().lookback_window(5), results()]
-    public = {name for stage in stages for name in dir(stage)} | {"union"} | set(kv.__all__)
+    public = (
+        {name for stage in stages for name in dir(stage)}
+        | {*dir(kv.Session), *dir(kv.Query), *dir(kv.Batches), *dir(kv.Expr)}
+        | set(kv.__all__)
+    )
+    public |= {"slice", "to_pylist", "tumbling"}  # of an Arrow table, of krishiv_py.windows
     for stage in stages:
         for name, said in answers(type(stage)).items():
             assert set(re.findall(r"\.(\w+)\(", said)) <= public, (name, said)
@@ -127,6 +133,57 @@ def test_a_name_that_nobody_has_answers_with_the_nearest() -> None:
         _ = rows().watermrk
     with pytest.raises(MethodError, match=r"'zzz' .*Hint: dir"):
         _ = windowed().zzz
+
+
+OF_OTHERS: Final = (
+    "write_parquet map_with_state top_n head limit map_async broadcast connect write_csv write_delta to_topic",
+    "foreachBatch mapGroupsWithState transformWithState repartition cache pivot rolling shift value_counts resample",
+    "map_values flatMapValues filterNot selectKey groupByKey peek suppress windowby stateful_map fold_window",
+    "collect_window inspect redistribute key_on tumbling_count_window set_timestamp to_dicts sink_parquet",
+    "with_columns drop_nulls fill_null with_row_index unpivot assign dropna fillna nlargest sort_values iterrows",
+    "groupby pivot_table melt execute_and_collect side_output_late_data get_side_output rebalance",
+    "assignTimestampsAndWatermarks keyBy countWindowAll coGroup evictor printSchema withColumnsRenamed",
+    "dropDuplicatesWithinWatermark unionByName createOrReplaceTempView awaitTermination toTable write_postgres",
+    "exceptAll flat_map_with_state map_rows_async write_foo read_postgres scan_csv to_something pipe sample union",
+    "observe outputMode",
+)
+
+
+@pytest.mark.parametrize("stage", [rows, keyed, timed, lambda: timed().key_by("user"), windowed, results])
+@pytest.mark.parametrize("names", OF_OTHERS)
+def test_names_of_other_systems_are_answered_at_every_stage_and_not_by_likeness(stage: Callable[[], Any], names: str) -> None:
+    made = stage()
+    for name in names.split():
+        if not hasattr(made, name):
+            with pytest.raises(OrderError) as caught:
+                getattr(made, name)
+            said = str(caught.value)
+            assert "did you mean" not in said and "dir(...)" not in said and "* " not in said.replace(" * ", ""), said
+
+
+def test_a_step_by_another_name_is_told_as_a_call_that_runs() -> None:
+    stream = stream_of("id string, user string, amount bigint, price double, n bigint, items array<string>, old string")
+    for name in elsewhere.STEPS:
+        call = answers(type(stream))[name].removeprefix("write ")
+        assert call.startswith(f".{elsewhere.STEPS[name]}")
+        if "..." not in call:
+            assert isinstance(eval(f"stream{call}", {"stream": stream, "function": lambda batch: batch}), Stream), call
+
+
+@pytest.mark.parametrize("name", sorted({name for names in elsewhere.ON_SESSION for name in names.split()}))
+def test_a_session_answers_names_of_others(name: str) -> None:
+    tried = name.replace("*", "anything")
+    if not hasattr(kv.Session, tried):
+        with pytest.raises(MethodError) as caught:
+            getattr(kv.Session.in_process(), tried)
+        assert "did you mean" not in str(caught.value) and "dir(...)" not in str(caught.value)
+
+
+def test_a_slip_of_the_pen_is_not_taken_for_a_name_of_others() -> None:
+    with pytest.raises(MethodError, match=r"did you mean \.read_parquet"):
+        _ = kv.Session.in_process().read_parqet  # type: ignore[attr-defined]
+    with pytest.raises(MethodError, match=r"did you mean \.to_dataframe"):
+        _ = results().to_datafrme
 
 
 def query() -> Any:

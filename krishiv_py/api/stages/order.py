@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from krishiv_py.api import elsewhere
 from krishiv_py.errors import PlanError
 from krishiv_py.missing import Answering
 from krishiv_py.plan.aggregates.outputs import computed
@@ -26,78 +27,51 @@ JOINS: Final = ("interval_join", "asof_join", "window_join")
 RESULTS: Final = ("collect", "collect_with_aggs", "to_pandas", "to_dataframe", "start", "run")
 
 _STEPS: Final = ("select", "filter", "expect", "with_column", "rename", "drop", "map_batches", "unnest", "lookup_join", "split")
-_SPARK_STEPS: Final = {
-    "where": "filter",
-    "withColumn": "with_column",
-    "withColumns": "with_column",
-    "withColumnRenamed": "rename",
-    "selectExpr": "select",
-    "map": "map_batches",
-    "flat_map": "map_batches",
-    "flatMap": "map_batches",
-    "mapInArrow": "map_batches",
-    "mapInPandas": "map_batches",
-    "explode": "unnest",
-}
-_KEYS: Final = ("groupBy", "group_by", "groupby", "keyBy", "partition_by", "partitionBy")
-_WINDOWINGS: Final = ("window", "windowAll", "time_window", "timeWindow", "group_by_dynamic")
 _WINDOW_CALL: Final = 'write .tumbling_window("1 minute"), or another window, and then .agg(count())'
 _MARK: Final = 'write .watermark("event_time", "5 seconds")'
-_JOIN: Final = (
-    'write left.interval_join(right, on="user", lower="-10 minutes", upper="5 minutes") on streams with .watermark(...)'
-)
-_DISTINCT: Final = (
-    'write .drop_duplicates("id", within="10 minutes") after .watermark(...) and before a window; '
-    'count_distinct("x") counts distinct values in a window'
-)
-_UNION: Final = 'write session.union({"a": stream_a, "b": stream_b}), or in a test union_of({...}) of krishiv_py.testing'
 _CALENDAR: Final = 'write .window(calendar_window("day", "Europe/Berlin"))'
-_SORT: Final = "a stream has no end, so its rows have no order; results come in ascending order of their windows"
-_SHOW: Final = "start it with .start(ConsoleSink()), or try it with krishiv_py.testing.Driver"
-_WRITE: Final = 'write .start(ParquetSink("out"), checkpoint="..."); after a window .agg(...) comes first'
 
-_ANYWHERE: Final = {
-    **dict.fromkeys(("join", "crossJoin", "merge", "intervalJoin", "connect", "coGroup"), _JOIN),
-    **dict.fromkeys(("join_asof", "merge_asof", "asofJoin"), 'write left.asof_join(right, on="user", tolerance="1 minute")'),
-    **dict.fromkeys(("distinct", "dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark", "unique"), _DISTINCT),
-    "calendar_window": _CALENDAR,
-    **dict.fromkeys(("orderBy", "order_by", "sort", "sort_by", "limit", "head", "take"), _SORT),
-    **dict.fromkeys(("show", "print", "display"), _SHOW),
-    **dict.fromkeys(("write", "write_stream", "writeStream", "sink", "add_sink", "sink_to"), _WRITE),
-    **dict.fromkeys(("union", "unionAll", "unionByName", "concat"), _UNION),
-}
+_ANYWHERE: Final = {**elsewhere.ANYWHERE, "calendar_window": _CALENDAR}
 _AGGREGATE: Final = dict.fromkeys(
-    ("aggregate", "aggregates", "reduce", "process", "apply"),
-    'write .agg(count(), sum("x")); udaf(...) makes an aggregate of your own',
+    elsewhere.AGGREGATE, 'write .agg(count(), sum("x")); udaf(...) makes an aggregate of your own'
 )
-_COUNTS: Final = {n: f"write .agg({n}(...))" for n in ("count", "sum", "min", "max", "avg", "mean")}
-_COUNTS["mean"] = "write .agg(avg(...))"
-_MARKS: Final = dict.fromkeys(
-    ("withWatermark", "with_watermarks", "assign_timestamps_and_watermarks", "assignTimestampsAndWatermarks"), _MARK
-)
+_COUNTS: Final = {theirs: f"write .agg({ours}(...))" for theirs, ours in elsewhere.COUNTS.items()}
+_MARKS: Final = dict.fromkeys(elsewhere.MARKS, _MARK)
 
 _LISTED: Final = dict.fromkeys(("matches", "pairs"), "only .lookback_window(...) tells which rows met")
 _EVENTS: Final = {"on_events": "only .time_interval_window(...) tells events of panes"}
 _OF_RESULTS: Final = ("results", "to", "explain", "plan", "toPandas", "toDF", "to_df")
 _NO_RESULTS: Final = dict.fromkeys(_OF_RESULTS, f"{_WINDOW_CALL} first")
-_TOP: Final = {"top_rows": 'write .tumbling_window("1 minute"), or another window, and then .top_rows(3, "amount")'}
+_RANKS: Final = 'write .tumbling_window("1 minute"), or another window, and then .top_rows(3, "amount")'
 _PARTS: Final = 'call .split("amount > 100") before .watermark(...), or part results with .filter(...)'
 _OPTIONS: Final = (
     *("allowed_lateness", "late_rule", "emit", "trigger", "preset", "accumulation"),
     *("future_tolerance", "null_keys", "max_listed", "named", "with_pane", "with_state_ttl"),
 )
 
+
+def _name(call: str) -> str:
+    return call.partition("(")[0]
+
+
+def _once(ready: str, ways: Mapping[str, str]) -> dict[str, str]:
+    """Return the ways of the end of a pipeline, which can be written once the stream is `ready`."""
+    ends = ("write .start(", "write .collect(", "start it with .start(", "write query = .start(")
+    return {name: f"{ready}; then {way}" for name, way in ways.items() if way.startswith(ends)}
+
+
 ON_ROWS: Final = {
     **_ANYWHERE,
     **_LISTED,
     **_EVENTS,
     **_NO_RESULTS,
-    **_TOP,
+    **dict.fromkeys(elsewhere.TOP, f"{_MARK}; then {_RANKS}"),
     **_MARKS,
-    **{theirs: f"write .{ours}(...)" for theirs, ours in _SPARK_STEPS.items()},
-    **dict.fromkeys(_KEYS, 'write .key_by("user_id")'),
-    **dict.fromkeys(_WINDOWINGS, f"{_MARK}, and then a window"),
-    **{name: f"{_MARK}, a window, and then .agg({name}(...))" for name in _COUNTS},
+    **{theirs: f"write .{ours}" for theirs, ours in elsewhere.STEPS.items()},
+    **dict.fromkeys(elsewhere.KEYS, 'write .key_by("user_id")'),
+    **dict.fromkeys(elsewhere.WINDOWINGS, f"{_MARK}, and then a window"),
+    **dict.fromkeys(elsewhere.COUNT_WINDOWS, f"{_MARK}, and then .count_window(100)"),
+    **{theirs: f"{_MARK}, a window, and then .agg({ours}(...))" for theirs, ours in elsewhere.COUNTS.items()},
     **_AGGREGATE,
     "key_by": f"the stream is keyed already; {_MARK} next",
     **dict.fromkeys(_OPTIONS, f"{_MARK} first"),
@@ -106,13 +80,14 @@ ON_ROWS: Final = {
 ON_KEYED: Final = {
     **ON_ROWS,
     **{name: f"call .{name}(...) before .key_by(...)" for name in _STEPS},
-    **{theirs: f"call .{ours}(...) before .key_by(...)" for theirs, ours in _SPARK_STEPS.items()},
-    **dict.fromkeys(_KEYS, "the stream is keyed already"),
+    **{theirs: f"call .{ours} before .key_by(...)" for theirs, ours in elsewhere.STEPS.items()},
+    **dict.fromkeys(elsewhere.KEYS, "the stream is keyed already"),
+    **_once(f"{_MARK}, a window, and .agg(...)", _ANYWHERE),
     "with_late_event_handler": "call it before .key_by(...), or after .watermark(...)",
 }
 """Keyed, before the watermark."""
 _BEFORE_MARK: Final = {name: f"call .{name}(...) before .watermark(...)" for name in _STEPS} | {
-    theirs: f"call .{ours}(...) before .watermark(...)" for theirs, ours in _SPARK_STEPS.items()
+    theirs: f"call .{ours} before .watermark(...)" for theirs, ours in elsewhere.STEPS.items()
 }
 _MARKED: Final = dict.fromkeys(("watermark", "with_watermark", *_MARKS), "the stream has one; call .watermark(...) once") | {
     "processing_time": "the stream has its time; call either .watermark(...) or .processing_time(), once"
@@ -123,31 +98,35 @@ ON_TIMED: Final = {
     **_ANYWHERE,
     **_BEFORE_MARK,
     **{name: f"call .{name}(...) before .key_by(...)" for name in _AFTER_KEYS},
-    **{theirs: f"write .{ours}(...), before .key_by(...)" for theirs, ours in _SPARK_STEPS.items() if ours in _AFTER_KEYS},
+    **{theirs: f"write .{ours}, before .key_by(...)" for theirs, ours in elsewhere.STEPS.items() if _name(ours) in _AFTER_KEYS},
     **_LISTED,
     **_EVENTS,
     **_NO_RESULTS,
-    **_TOP,
+    **dict.fromkeys(elsewhere.TOP, _RANKS),
     "split": _PARTS,
     **_MARKED,
     **_AGGREGATE,
     **_COUNTS,
     "key_by": "the stream is keyed already; name all key columns in one key_by",
-    **dict.fromkeys(_KEYS, 'write .key_by("user_id"); windows follow it'),
-    **dict.fromkeys(_WINDOWINGS, _WINDOW_CALL),
+    **dict.fromkeys(elsewhere.KEYS, 'write .key_by("user_id"); windows follow it'),
+    **dict.fromkeys(elsewhere.WINDOWINGS, _WINDOW_CALL),
+    **dict.fromkeys(elsewhere.COUNT_WINDOWS, "write .count_window(100), and then .agg(count())"),
 }
 """Between watermark and window."""
 _WINDOWED: Final = dict.fromkeys(
-    (*WINDOWS, *_WINDOWINGS), "a stream has one window; call .agg(...), or branch the stream before its window"
+    (*WINDOWS, *elsewhere.WINDOWINGS, *elsewhere.COUNT_WINDOWS),
+    "a stream has one window; call .agg(...), or branch the stream before its window",
 )
 ON_WINDOWED: Final = {
     **_ANYWHERE,
+    **_once("write .agg(count()) first", _ANYWHERE),
     **_BEFORE_MARK,
     **_MARKED,
     **_AGGREGATE,
     **_COUNTS,
+    **dict.fromkeys(elsewhere.TOP, 'write .top_rows(3, "amount"), the largest rows of every window with their ranks'),
     **_WINDOWED,
-    **dict.fromkeys(("key_by", *_KEYS), 'call .key_by("user_id") before the window'),
+    **dict.fromkeys(("key_by", *elsewhere.KEYS), 'call .key_by("user_id") before the window'),
     **_LISTED,
     **_EVENTS,
     **dict.fromkeys(_OF_RESULTS, "write .agg(count()) first"),
@@ -158,16 +137,20 @@ ON_WINDOWED: Final = {
 _ONE_AGG: Final = "name all aggregates in one .agg(...); another stage begins with .key_by(...) or a window"
 ON_RESULTS: Final = {
     **_ANYWHERE,
-    **{theirs: f"write .{ours}(...)" for theirs, ours in _SPARK_STEPS.items()},
-    **dict.fromkeys(_KEYS, 'write .key_by("user_id"); windows follow it'),
-    **dict.fromkeys((w for w in _WINDOWINGS if w != "window"), _WINDOW_CALL),
+    **{theirs: f"write .{ours}" for theirs, ours in elsewhere.STEPS.items()},
+    **dict.fromkeys(elsewhere.KEYS, 'write .key_by("user_id"); windows follow it'),
+    **dict.fromkeys(elsewhere.WINDOWINGS, _WINDOW_CALL),
+    **dict.fromkeys(elsewhere.COUNT_WINDOWS, "write .count_window(100), and then .agg(count())"),
     **dict.fromkeys(("with_watermark", *_MARKS), 'write .watermark("window_time", lag)'),
     "processing_time": "results have the time of their windows, and go on by the clock of the stage before",
     **_LISTED,
     **_EVENTS,
     **dict.fromkeys(("agg", *_AGGREGATE, *_COUNTS), _ONE_AGG),
-    "top_rows": 'a window of the same size ranks results: after windows of "1 hour" write '
-    '.tumbling_window("1 hour").top_rows(3, "total"); for rows write .top_rows(3, "amount") instead of .agg(...)',
+    **dict.fromkeys(
+        elsewhere.TOP,
+        'a window of the same size ranks results: after windows of "1 hour" write '
+        '.tumbling_window("1 hour").top_rows(3, "total"); for rows write .top_rows(3, "amount") instead of .agg(...)',
+    ),
     "split": 'part results with .filter(...) for each part: one.filter("n > 3"), one.filter("n <= 3 OR n IS NULL")',
     "toPandas": "write .to_pandas()",
     "toDF": "write .to_dataframe()",
