@@ -73,12 +73,13 @@ def lengths_in_doubt(part: object) -> dict[str, DoubtfulLength]:
     if isinstance(part, DoubtfulLength):
         return {part.name: part}
     inside: Iterable[object]
+    class_: type = type(part)
     if isinstance(part, tuple):
         inside = part
     elif ismethod(part):  # as the one of a table that is loaded again
         inside = (part.__self__,)
-    elif attrs.has(type(part)) and type(part).__module__.startswith("krishiv_py"):
-        inside = (getattr(part, field.name) for field in attrs.fields(type(part)))
+    elif attrs.has(class_) and class_.__module__.startswith("krishiv_py"):
+        inside = (getattr(part, field.name) for field in attrs.fields(class_))
     else:
         return {}
     return {name: length for each in inside for name, length in lengths_in_doubt(each).items()}
