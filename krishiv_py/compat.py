@@ -53,7 +53,7 @@ def sliding_window(
     allow_gaps: bool = False,
     max_overlap: int = MAX_OVERLAP,
 ) -> WindowedStream:
-    """Return the hopping windows of a `stream`: the name of Krishiv, Ripple and Flink for :meth:`KeyedStream.hopping_window`.
+    """Return the hopping windows of a `stream`, as :meth:`KeyedStream.sliding_window` does.
 
     The parameters `size`, `slide`, `offset`, `allow_gaps` and `max_overlap` are those of that method. The sliding windows of
     Kafka Streams (KIP-450) are other ones, one for each distinct set of rows: write ``.window(SlidingWindows.of(...))``.
@@ -71,11 +71,11 @@ def sliding_window(
 
 
 def fixed_lag_ms(lag_ms: int, *, initial: TimePoint | None = None, idle_advance: Duration | None = None) -> WatermarkSpec:
-    """Return a fixed lag of `lag_ms` milliseconds: Krishiv's name for :meth:`WatermarkSpec.fixed_lag`.
+    """Return a fixed lag of `lag_ms` milliseconds, as :meth:`WatermarkSpec.fixed_lag_ms` does.
 
     The parameters `initial` and `idle_advance` are those of that method.
     """
-    return WatermarkSpec.fixed_lag(lag_ms, initial=initial, idle_advance=idle_advance)
+    return WatermarkSpec.fixed_lag_ms(lag_ms, initial=initial, idle_advance=idle_advance)
 
 
 def try_add(driver: drivers.Driver, row: dict[str, Any]) -> dict[str, Any] | None:

@@ -15,9 +15,9 @@ from krishiv_py.errors import MethodError, OrderError, PlanError
 C = TypeVar("C", bound=type)
 
 _LIKE: Final = 0.7
-"""How much a name must resemble another to be taken for it."""
+"""The likeness of a name to another, between 0 and 1, from which it is taken for it."""
 _SLIP: Final = 0.85
-"""How much it must do so to be a slip of the pen."""
+"""The likeness from which it is a slip of the pen."""
 
 _ANSWERS: Final = "__krishiv_answers__"
 """The attribute of a class with what is wrong, and what to write, for each name that it does not have."""
@@ -76,7 +76,7 @@ def answers(cls: type) -> dict[str, str]:
 
 
 def _answer(cls: type, name: str, own: Sequence[str]) -> tuple[str, str] | None:
-    """Return what is wrong with a name and what to write; by a pattern only where it is no slip of a name of its `own`."""
+    """Return what is wrong with a name and what to write; by a pattern unless it is a slip of a name of its `own`."""
     answers = _answers(cls)
     if name in answers or difflib.get_close_matches(name, own, cutoff=_SLIP):
         return answers.get(name)

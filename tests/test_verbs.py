@@ -151,7 +151,7 @@ OF_OTHERS: Final = (
 
 @pytest.mark.parametrize("stage", [rows, keyed, timed, lambda: timed().key_by("user"), windowed, results])
 @pytest.mark.parametrize("names", OF_OTHERS)
-def test_names_of_other_systems_are_answered_at_every_stage_and_not_by_likeness(stage: Callable[[], Any], names: str) -> None:
+def test_names_of_other_systems_are_answered_on_every_stage_and_not_by_likeness(stage: Callable[[], Any], names: str) -> None:
     made = stage()
     for name in names.split():
         if not hasattr(made, name):
@@ -161,7 +161,7 @@ def test_names_of_other_systems_are_answered_at_every_stage_and_not_by_likeness(
             assert "did you mean" not in said and "dir(...)" not in said and "* " not in said.replace(" * ", ""), said
 
 
-def test_a_step_by_another_name_is_told_as_a_call_that_runs() -> None:
+def test_a_step_by_another_name_is_answered_with_a_call_that_runs() -> None:
     stream = stream_of("id string, user string, amount bigint, price double, n bigint, items array<string>, old string")
     for name in elsewhere.STEPS:
         call = answers(type(stream))[name].removeprefix("write ")

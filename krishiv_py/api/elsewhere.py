@@ -158,7 +158,7 @@ ANYWHERE: Final = _by_name(
         "createTempView createOrReplaceTempView create_temporary_view createGlobalTempView registerTempTable sql": (
             'write session.register("name", stream), and session.sql("SELECT ...")'
         ),
-        "iterate iteration": "there are no loops: a stage reads what stands before it; write results to a topic and read that",
+        "iterate iteration": "there are no loops: a stage reads what comes before it; write results to a topic and read that",
         "delay throttle rate_limit set_buffer_timeout": (
             'rows are taken as they come; .start(sink, batches=Batches.every("10 seconds")) says how often a batch begins'
         ),
@@ -176,7 +176,7 @@ ANYWHERE: Final = _by_name(
         "*_with_state stateful_* *WithState": _STATE,
     }
 )
-"""What to write wherever the stream stands; ``*`` is any text."""
+"""The way for each name at any stage of a stream; ``*`` is any text."""
 
 KEYS: Final = (
     *("groupBy", "group_by", "groupby", "keyBy", "partition_by", "partitionBy", "selectKey", "select_key", "key_on"),
@@ -264,8 +264,8 @@ ON_SESSION: Final = {
         "of a Delta table session.read_delta(path, streaming=True) reads what is added"
     ),
     "read_postgres read_mysql read_sql read_database read_jdbc jdbc read_db read_mongo read_redis": (
-        "a database is no stream here; a table of it is looked up with stream.lookup_join(load, on=..., reload=...), changes "
-        "of it come from a topic with session.read_kafka(...), and rows that a program reads with session.memory_stream(schema)"
+        "databases are not read as streams; a table is looked up with stream.lookup_join(load, on=..., reload=...), its "
+        "changes come from a topic with session.read_kafka(...), and rows that a program reads with session.memory_stream(schema)"
     ),
     "read_table from_table": "write session.table(name, streaming=True) on Spark, session.read_delta or session.read_iceberg",
     "read_text read_orc read_avro read_excel read_ipc read_xml read_protobuf scan_ipc": (
@@ -300,4 +300,4 @@ ON_SESSION: Final = {
     "write_* sink_* to_*": "write stream.start(sink), or session.start([a.to(sink), b.to(other)])",
     "from_*": _MEMORY,
 }
-"""What to write on a session; ``*`` is any text."""
+"""The way for each name on a session; ``*`` is any text."""

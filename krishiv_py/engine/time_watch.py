@@ -119,7 +119,7 @@ class TimeWatch:
     _warned: dict[tuple[int, str], float] = attrs.field(factory=dict)
     _doubted: set[int] = attrs.field(factory=set)
     _measured: bool = False
-    """Whether the lengths of the plan have been held against a date."""
+    """True once the lengths of the plan have been held against a date."""
     _reached: dict[int, dict[str, int]] = attrs.field(factory=dict)
     """The largest event time of each partition of a stage, µs, as far as this run knows."""
     _drifts: dict[int, str] = attrs.field(factory=dict)

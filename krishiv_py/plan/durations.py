@@ -152,6 +152,13 @@ def to_us(value: Duration, name: str, *, allow_zero: bool = False, allow_negativ
     return us
 
 
+def milliseconds(value: Duration, name: str) -> Duration:
+    """Return a duration whose parameter says by its name that a number is of milliseconds, so that nobody doubts its unit."""
+    to_us(value, name, allow_zero=True)
+    value = _plain(value)
+    return dt.timedelta(milliseconds=value) if isinstance(value, int) else value
+
+
 def _plain(value: Any) -> Any:
     """Return a whole number of another library, as NumPy's, as an ``int``; anything else as it is."""
     return int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else value

@@ -364,7 +364,7 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
 
 
 _MUCH_LONGER: Final = 20
-"""How many times a window is as long as rows are waited for before its plan says what becomes of the rows between."""
+"""The number of times that a window is as long as rows are waited for before its plan says what becomes of the rows between."""
 
 
 def _refused_while_open(spec: OperatorSpec, lag_us: int) -> list[str]:

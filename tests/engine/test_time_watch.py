@@ -122,9 +122,9 @@ LENGTHS: dict[str, Callable[[Duration], Any]] = {
 }
 
 
-def _doubts(plan: Any, at: Any) -> tuple[str, ...]:
+def _doubts(plan: Any, time: Any) -> tuple[str, ...]:
     driver = Driver(plan)
-    sides = {"left": [{"u": "a", "n": 1, "at": at}], "right": [{"u": "a", "m": 1, "at": at}]}
+    sides = {"left": [{"u": "a", "n": 1, "at": time}], "right": [{"u": "a", "m": 1, "at": time}]}
     driver.send(sides if "join" in plan.explain().lower() and "lookup" not in plan.explain() else sides["left"])
     return driver.progress.doubts
 
@@ -139,7 +139,7 @@ def test_a_number_that_looks_like_seconds_gets_a_word_with_the_first_date(length
 
 @pytest.mark.parametrize("said", ["60 seconds", "60 ms", dt.timedelta(milliseconds=60), 60_000, 1_000])
 @pytest.mark.parametrize("length", LENGTHS)
-def test_a_length_with_a_unit_or_of_whole_seconds_is_taken_at_its_word(length: str, said: Duration) -> None:
+def test_a_length_with_a_unit_or_of_whole_seconds_is_taken_as_it_is(length: str, said: Duration) -> None:
     assert _doubts(LENGTHS[length](said), DATE_MS) == ()
 
 

@@ -14,16 +14,11 @@ from tests.house.test_reference import DOCS
 
 PAGES = ("streams", "windows", "sinks", "connectors", "sessions", "queries", "testing", "watermarks", "late-rows", "firing")
 WITHOUT = {
-    "krishiv_py.TimedStream.sliding_window": "the old name of hopping_window",
-    "krishiv_py.KeyedStream.sliding_window": "the old name of hopping_window",
-    "krishiv_py.ResultStream.sliding_window": "the old name of hopping_window",
     "krishiv_py.PostgresSink.table_id": "what the library compares tables of queries by",
     "krishiv_py.DeltaSink.table_id": "what the library compares tables of queries by",
     "krishiv_py.IcebergSink.table_id": "what the library compares tables of queries by",
     "krishiv_py.Session.streams": "the old name of queries",
     "krishiv_py.testing.Driver.try_add": "the old place of krishiv_py.compat.try_add",
-    "krishiv_py.WatermarkSpec.fixed_lag_ms": "the old name of fixed_lag",
-    "krishiv_py.StateTtlConfig.ttl_ms": "the old name of ttl",
     "krishiv_py.CountingLateEventHandler.handle": "what a query calls",
     "krishiv_py.CountByKeyLateEventHandler.handle": "what a query calls",
     "krishiv_py.SideOutputLateEventHandler.handle": "what a query calls",

@@ -120,7 +120,7 @@ def test_windows_much_longer_than_rows_are_waited_for_are_warned_of(
     assert _says(by_rule) is (far and not by_window), "a row of a look-back window is late by its own time, whatever the rule"
 
 
-def test_panes_are_told_what_they_can_follow() -> None:
+def test_the_warning_of_panes_names_what_they_can_follow() -> None:
     timed = stream_of("u string, at bigint").watermark("at", "5 s")
     text = timed.time_interval_window(kv.TimeIntervalWindowOptions(600.0)).agg(kv.count()).explain()
     assert "much longer than the 5 s" in text and "; a larger lag takes more of them" in text

@@ -13,7 +13,6 @@ from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.order import ON_TIMED, RESULTS
 from krishiv_py.api.stages.windowed import LookBackStream, PaneStream, WindowedStream, checked_options
-from krishiv_py.deprecation import deprecated
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.missing import instead, needs
 from krishiv_py.plan.described import WindowAssigner
@@ -219,8 +218,20 @@ class WindowMethods(OptionMethods):
     def sliding_window(
         self, size: Duration, slide: Duration, offset: Duration = 0, *, allow_gaps: bool = False, max_overlap: int = MAX_OVERLAP
     ) -> WindowedStream:
-        """See :meth:`hopping_window`, with its `size`, `slide`, `offset`, `allow_gaps` and `max_overlap`."""
-        deprecated("sliding_window", "hopping_window, or krishiv_py.compat.sliding_window")
+        """Overlapping windows of one `size`, a new one every `slide`: Krishiv's name for :meth:`hopping_window`.
+
+        The parameters `offset`, `allow_gaps` and `max_overlap`, and the errors, are those of that method. The sliding windows
+        of Kafka Streams are other ones: :class:`~krishiv_py.SlidingWindows`.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> driver = Driver(stream_of("at bigint").watermark("at", 0).sliding_window("10 s", "5 s").agg(count()))
+        >>> _ = driver.send([{"at": 7_000}])
+        >>> [(row["window_start"], row["window_end"]) for row in driver.close().results.to_pylist()]
+        [(0, 10000), (5000, 15000)]
+        """
         return self.hopping_window(size, slide, offset, allow_gaps=allow_gaps, max_overlap=max_overlap)
 
     def cumulate_window(

@@ -11,7 +11,7 @@ from typing_extensions import Self
 from krishiv_py.deprecation import deprecated
 from krishiv_py.errors import CallError, PlanError, shown
 from krishiv_py.plan.checks import PathLike, a_number, a_path, a_switch, a_text, microseconds, one_of
-from krishiv_py.plan.durations import MAX_TIME_US, UNSET, Duration, show_us, to_us
+from krishiv_py.plan.durations import MAX_TIME_US, UNSET, Duration, milliseconds, show_us, to_us
 from krishiv_py.plan.options.triggers import Accumulation, Trigger
 
 LateRule: TypeAlias = Literal["event", "window"]
@@ -33,9 +33,16 @@ class StateTtlConfig:
     Parameters
     ----------
     ttl : int or timedelta or str
-        Time to live, positive; ``int`` is milliseconds. `ttl_ms` is Krishiv's name for it.
+        Time to live, positive; ``int`` is milliseconds.
+    ttl_ms : int
+        The same as a number of milliseconds, instead of `ttl`.
     clock : {"event", "processing"}
         Whether the watermark or the wall clock measures it.
+
+    Attributes
+    ----------
+    ttl_us : int
+        The time to live in microseconds.
 
     Examples
     --------
@@ -46,10 +53,9 @@ class StateTtlConfig:
     StateTtlConfig(ttl='1 day', clock='processing')
     """
 
-    ttl: Duration = attrs.field()
+    ttl: Duration = attrs.field(eq=False)
     clock: Literal["event", "processing"] = attrs.field(default="event")
-    ttl_us: int = attrs.field(init=False, repr=False, eq=False)
-    """The time to live in microseconds."""
+    ttl_us: int = attrs.field(init=False, repr=False)
 
     @ttl_us.default
     def _positive(self) -> int:
@@ -66,15 +72,19 @@ class StateTtlConfig:
         if given is None or (ttl is not None and ttl_ms is not None):
             got = "none" if ttl is None else f"ttl={shown(ttl)}, ttl_ms={shown(ttl_ms)}"
             raise CallError("StateTtlConfig takes one time to live", got=got, hint='write StateTtlConfig(ttl="1 hour")')
-        if ttl is None:
-            deprecated("StateTtlConfig(ttl_ms=...)", "StateTtlConfig(ttl=...)")
-        self.__attrs_init__(given, clock)
+        self.__attrs_init__(given if ttl_ms is None else milliseconds(ttl_ms, "ttl_ms"), clock)
 
     @property
     def ttl_ms(self) -> Duration:
-        """See `ttl`."""
-        deprecated("StateTtlConfig.ttl_ms", "StateTtlConfig.ttl")
-        return self.ttl
+        """The time to live as a number of milliseconds, where it is a whole one; else as it was given.
+
+        Examples
+        --------
+        >>> from krishiv_py import StateTtlConfig
+        >>> StateTtlConfig(ttl_ms=60_000) == StateTtlConfig(ttl="1 minute"), StateTtlConfig("1 minute").ttl_ms
+        (True, 60000)
+        """
+        return self.ttl if self.ttl_us % 1_000 else self.ttl_us // 1_000
 
 
 @attrs.frozen

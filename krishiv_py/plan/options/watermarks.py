@@ -7,7 +7,6 @@ from typing import ClassVar, Final, Literal, TypeAlias
 
 import attrs
 
-from krishiv_py.deprecation import deprecated
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_switch, a_text, microseconds, one_of
 from krishiv_py.plan.durations import (
@@ -16,6 +15,7 @@ from krishiv_py.plan.durations import (
     UNSET,
     Duration,
     TimePoint,
+    milliseconds,
     show_instant,
     show_us,
     time_point_us,
@@ -68,9 +68,15 @@ class WatermarkSpec:
     def fixed_lag_ms(
         cls, lag_ms: int, *, initial: TimePoint | None = None, idle_advance: Duration | None = None
     ) -> WatermarkSpec:
-        """See :meth:`fixed_lag`, the name for it since 0.1; this one takes `lag_ms`, `initial` and `idle_advance`."""
-        deprecated("WatermarkSpec.fixed_lag_ms", "WatermarkSpec.fixed_lag, or krishiv_py.compat.fixed_lag_ms")
-        return cls.fixed_lag(lag_ms, initial=initial, idle_advance=idle_advance)
+        """Return a fixed lag of `lag_ms` milliseconds; `initial` and `idle_advance` are those of :meth:`fixed_lag`.
+
+        Examples
+        --------
+        >>> from krishiv_py import WatermarkSpec
+        >>> WatermarkSpec.fixed_lag_ms(5_000) == WatermarkSpec.fixed_lag("5 seconds")
+        True
+        """
+        return cls.fixed_lag(milliseconds(lag_ms, "lag_ms"), initial=initial, idle_advance=idle_advance)
 
     @classmethod
     def fixed_lag(
