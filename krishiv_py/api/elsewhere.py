@@ -265,7 +265,7 @@ ON_SESSION: Final = {
     ),
     "read_postgres read_mysql read_sql read_database read_jdbc jdbc read_db read_mongo read_redis": (
         "databases are not read as streams; a table is looked up with stream.lookup_join(load, on=..., reload=...), its "
-        "changes come from a topic with session.read_kafka(...), and rows that a program reads with session.memory_stream(schema)"
+        "changes come from a topic with session.read_kafka(...), and rows that a program reads by session.memory_stream"
     ),
     "read_table from_table": "write session.table(name, streaming=True) on Spark, session.read_delta or session.read_iceberg",
     "read_text read_orc read_avro read_excel read_ipc read_xml read_protobuf scan_ipc": (
