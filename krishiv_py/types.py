@@ -105,6 +105,11 @@ def type_text(type_: pa.DataType) -> str:
     return "interval day to second" if type_ == pa.duration("us") else str(type_)
 
 
+def article(type_name: str) -> str:
+    """Return the name of a type with its article: "an int", "a bigint"."""
+    return f"{'an' if type_name.startswith(('int', 'array')) else 'a'} {type_name}"
+
+
 def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """Return the least type to which values of both can be cast without a loss, or with none but of digits; None if there is
     none.

@@ -26,7 +26,7 @@ import pyarrow.json as pj
 
 from krishiv_py.connectors.fit import FILE, fit
 from krishiv_py.connectors.values import check_years, not_written
-from krishiv_py.types import type_text
+from krishiv_py.types import article, type_text
 
 _FLOATS: Final = {
     "NaN": math.nan,
@@ -128,7 +128,7 @@ def converter(type_: pa.DataType, as_written: bool) -> Callable[[Any], Any]:
 
 
 def _refuse(value: Any, type_: pa.DataType) -> Any:
-    raise ValueError(f"{kind(value)} is not a {type_text(type_)}")
+    raise ValueError(f"{kind(value)} is not {article(type_text(type_))}")
 
 
 def _integer(type_: pa.DataType, value: Any) -> int:

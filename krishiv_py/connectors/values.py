@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from krishiv_py.connectors.fit import SENT, fit, fits
 from krishiv_py.errors import OperatorError, shown
 from krishiv_py.plan.durations import ISO_TIME, iso_moment
-from krishiv_py.types import normal_type, type_text
+from krishiv_py.types import article, normal_type, type_text
 
 _DAY_US: Final = 86_400_000_000
 _FIRST_US: Final = -62_135_596_800_000_000
@@ -127,7 +127,10 @@ class UnfitError(ValueError):
 
     def __str__(self) -> str:
         where = f"{self.path.removeprefix('.')}: " if self.path else ""
-        return f"{where}a value of type {type(self.value).__name__} is not a {type_text(self.type)}: {self.why}"
+        own, wanted = type(self.value).__name__, type_text(self.type)
+        if own == wanted:  # both Python and schemas have an int and a float
+            return f"{where}a number of Python does not fit {article(wanted)}: {self.why}"
+        return f"{where}a value of type {own} is not {article(wanted)}: {self.why}"
 
 
 def column(values: Sequence[Any], type_: pa.DataType, *, extra_fields: bool = False) -> pa.Array:

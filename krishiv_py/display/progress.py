@@ -17,22 +17,12 @@ from typing import Any, Final, TextIO, TypeAlias
 import attrs
 
 from krishiv_py.errors import missing_extra
-from krishiv_py.plan.running import Progress, summed
+from krishiv_py.plan.running import Progress, dropped, dropped_by
 from krishiv_py.redaction import redacted
 
 Show: TypeAlias = "bool | None"
 """A switch for the display of progress: on, off, or (None) on where standard error is a terminal and tqdm is installed."""
 _EVERY_S: Final = 0.25
-_COUNTED: Final = {
-    "duplicates": "duplicates",
-    "future_dropped": "too far ahead",
-    "unassigned": "in no window",
-    "unmatched": "unmatched",
-    "limited": "over the limit",
-    "ttl_dropped": "expired",
-    "close_key_dropped": "closed",
-}
-"""Counters of rows and windows that are in no output, and what they are called."""
 
 
 @attrs.frozen
@@ -69,14 +59,12 @@ def of_query(name: str, progress: Progress) -> WorkState:
     WorkState(done=1200, total=None, unit='rows', label='per minute, batch 3', note='watermark unset, late 7')
     """
     late = [f"{reason} {n}" for reason, n in progress.late.items() if n]
-    every = [stage.counters for stage in progress.stages.values()] or [progress.counters]
-    dropped = _dropped(summed(every))
     batch = "no batch yet" if progress.batch_id < 0 else f"batch {progress.batch_id}"
     note = ", ".join(
         [
             f"watermark {progress.watermark}",
             *(late or ["no late rows"]),
-            *dropped,
+            *dropped_by(progress),
             *(["a warning in progress.doubts"] if progress.doubts else []),
         ]
     )
@@ -92,13 +80,8 @@ def of_job(done: int, total: int | None, counters: Mapping[str, int]) -> WorkSta
     ('', '90 rows, late 2')
     """
     late = [f"late {counters['late']}"] if counters.get("late") else ["no late rows"]
-    note = ", ".join([f"{counters['rows']} rows", *late, *_dropped(counters)]) if "rows" in counters else ""
+    note = ", ".join([f"{counters['rows']} rows", *late, *dropped(counters)]) if "rows" in counters else ""
     return WorkState(done, total, "tasks", "bounded run", note)
-
-
-def _dropped(counters: Mapping[str, int]) -> list[str]:
-    """Return what was counted and is in no output, where there is some."""
-    return [f"{words} {counters[name]}" for name, words in _COUNTED.items() if counters.get(name)]
 
 
 @contextmanager

@@ -354,9 +354,6 @@ def split(chunk: pa.Table, keys: Sequence[str], bucket_ids: Sequence[int]) -> li
 PREPARE: Final = "prepare"
 
 
-STEP: Final = "window step"
-
-
 def located(problem: BaseException, operator: str, step: str, batch: int | None = None) -> KrishivError:
     """Return an error of ours that says where `problem` was met."""
     where = f"operator {operator}, {step}" + ("" if batch is None else f", batch {batch}")

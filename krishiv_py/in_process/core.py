@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.source import in_columns
 from krishiv_py.engine.loop import NO_ROWS
-from krishiv_py.engine.stage import FLUSH_ROWS, PREPARE, STEP, AtStep, BatchDone, Notes, Packed, StageOperator, count, of_output
+from krishiv_py.engine.stage import FLUSH_ROWS, PREPARE, AtStep, BatchDone, Notes, Packed, StageOperator, count, of_output
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.in_process.stage import FEW_ROWS, ProcessStage, Workers
 from krishiv_py.kernels.spec import Moment
@@ -89,7 +89,8 @@ class ProcessBatch:
         """Return what leaves by an output: what its stage has given, then `early` results of it."""
         given = [*(d.results for d in self.done[output.stage]), *early]
         filled = [results for results in given if results.num_rows] or given[:1]
-        with AtStep(self.plan.stages[output.stage].spec.name, STEP, self.batch_id):
+        spec = self.plan.stages[output.stage].spec
+        with AtStep(spec.label, spec.step, self.batch_id):
             return of_output(output, filled[0] if len(filled) == 1 else pa.concat_tables(filled))
 
     def _reached(self, number: int, moment: Moment) -> int:
@@ -97,7 +98,7 @@ class ProcessBatch:
 
     def _packed(self, number: int, sent: Sent, clocks: Clocks) -> list[Packed]:
         stage = self.plan.stages[number]
-        with batch_part("pack", stage.spec.name), AtStep(stage.spec.name, PREPARE, self.batch_id):
+        with batch_part("pack", stage.spec.name), AtStep(stage.spec.label, PREPARE, self.batch_id):
             if not sent:
                 return self._no_rows(number)
             moment, to = self.moment.at(stage.times), self.stages[number]

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from krishiv_py.engine.closing import CLOSED, forget, key_dropping
 from krishiv_py.engine.loop import and_read, as_if_ended, as_rows, early, follow, packed_results, stepping
-from krishiv_py.engine.stage import FIRINGS, PREPARE, STEP, AtStep, BatchDone, Packed, StageOperator, count, none_counted, split
+from krishiv_py.engine.stage import FIRINGS, PREPARE, AtStep, BatchDone, Packed, StageOperator, count, none_counted, split
 from krishiv_py.kernels.firing import custom_trigger_of
 from krishiv_py.kernels.prepare import late_output, refused
 from krishiv_py.kernels.results import StepResult, in_order, keys_held
@@ -319,7 +319,7 @@ class ProcessStage:
             if rests is None:
                 due.append(number)
         if due:
-            with AtStep(self.spec.name, STEP, batch_id):
+            with AtStep(self.spec.label, self.spec.step, batch_id):
                 if len(due) > 1 and self._large(due, read):
                     done = self.workers.run([partial(steps, self.buckets[n], read[n]) for n in due])
                 else:
@@ -339,7 +339,7 @@ class ProcessStage:
 
     def _given(self, before: Mapping[int, pa.Table], late_moment: Moment, batch_id: int) -> list[Packed]:
         """Return the results of the stages before as rows, by bucket."""
-        with AtStep(self.spec.name, PREPARE, batch_id):
+        with AtStep(self.spec.label, PREPARE, batch_id):
             came = ((b.spec, before[b.after]) for b in self.plan.inputs if b.after is not None and b.after in before)
             given = [as_rows(spec, results) for spec, results in came if results.num_rows]
             return self.by_bucket(packed_results(self.stage, given, late_moment))
@@ -353,7 +353,7 @@ class ProcessStage:
         """Return what it would give if the input ended now; `before` is what the stages before would give."""
         late_moment = attrs.evolve(self.handed, now_us=now_us)
         packed = self._given(before, late_moment, batch_id)
-        with AtStep(self.spec.name, STEP, batch_id):
+        with AtStep(self.spec.label, self.spec.step, batch_id):
             shares = zip(self.buckets, packed, strict=True)
             return pa.concat_tables([as_if_ended(b.stage, b.at(now_us), late_moment, mine) for b, mine in shares])
 

@@ -40,7 +40,7 @@ from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, most_la
 from krishiv_py.plan.row_classes import as_values, names_of
 from krishiv_py.plan.running import FAILED, FAILED_DROPPED, FAILED_HANDLER, failed_of
 from krishiv_py.plan.running import stamped as at_time
-from krishiv_py.types import type_text
+from krishiv_py.types import article, type_text
 
 
 def unknown_sources(spec: OperatorSpec, rows: pa.RecordBatch) -> Mask | None:
@@ -474,7 +474,7 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
         return made if field.nullable else fitted(made, field, SENT, _NOT_SENT)
     except UnfitError as problem:
         inside = f" at {problem.path}" if problem.path else ""
-        what = f"row {problem.row}, column {field.name!r}: not a {type_text(problem.type)}{inside}"
+        what = f"row {problem.row}, column {field.name!r}: not {article(type_text(problem.type))}{inside}"
         raise SchemaError(what, got=shown(problem.value), then=f"{problem.why}; {_NOT_SENT}", hint=problem.hint) from None
 
 

@@ -90,6 +90,18 @@ class OperatorSpec:
         return self.operation.keys
 
     @property
+    def label(self) -> str:
+        """The stage in errors: its name, with what it does where that is a number."""
+        numbered = self.options.named is None and self.name.startswith("stage ")
+        return f"{self.name} ({self.operation.title})" if numbered else self.name
+
+    @property
+    def step(self) -> str:
+        """The part of a batch in which rows meet state, and results are made, in errors."""
+        windows = self.operation.nature.opens_windows and not self.operation.nature.joins
+        return "window step" if windows else f"{self.operation.kind} step"
+
+    @property
     def aggs(self) -> tuple[AggCall, ...]:
         """The aggregates of windows."""
         return self.operation.aggs

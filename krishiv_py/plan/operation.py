@@ -192,6 +192,12 @@ class Operation:
         return max(by_bucket, default=0) if shared else sum(by_bucket)
 
     @property
+    def title(self) -> str:
+        """Return the name of a stage that has no other: in errors, titles, logs and metrics."""
+        windows = self.nature.opens_windows and not self.nature.joins
+        return "window-aggregate" if windows else self.kind.replace(" ", "-")
+
+    @property
     def route(self) -> str:
         """Return which operators run it, by their name in the registry of kernels."""
         return self.kind

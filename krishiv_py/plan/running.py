@@ -293,6 +293,7 @@ class Progress:
 
     def __str__(self) -> str:
         late = ", ".join(f"{n} {r}" for r, n in self.late.items() if n) or "none"
+        late += "".join(f", {text}" for text in dropped_by(self))
         held = "".join(f", held back: {name} {times}" for name, times in sorted(self.held_back.items()))
         seen = "".join(f", table {name}: version {one.version}" for name, one in self.tables.items())
         doubts = "".join(f", ! {problem}" for problem in self.doubts)
@@ -301,6 +302,28 @@ class Progress:
             f"batch {self.batch_id}: watermark {self.watermark}, {self.rows} rows, late: {late}, "
             f"{self.open_windows} open {windows}, {self.state_bytes} state bytes, {self.firings} firings{held}{seen}{doubts}"
         )
+
+
+_DROPPED: Final = {
+    "duplicates": "duplicates",
+    "future_dropped": "too far ahead",
+    "unassigned": "in no window",
+    "unmatched": "unmatched",
+    "limited": "over the limit",
+    "ttl_dropped": "expired",
+    "close_key_dropped": "closed",
+}
+"""Counters of rows and windows that are in no output, and what they are called."""
+
+
+def dropped_by(progress: Progress) -> list[str]:
+    """Return what the stages of a query have counted that is in no output."""
+    return dropped(summed([stage.counters for stage in progress.stages.values()] or [progress.counters]))
+
+
+def dropped(counters: Mapping[str, int]) -> list[str]:
+    """Return what was counted and is in no output, where there is some."""
+    return [f"{words} {counters[name]}" for name, words in _DROPPED.items() if counters.get(name)]
 
 
 def of_stages(stages: dict[str, Progress], inputs: Sequence[int], leading: int) -> Progress:

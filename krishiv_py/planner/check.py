@@ -101,7 +101,7 @@ def _stage_name(node: Stage, followed: bool) -> str:
     if node.options.named is not None:
         return node.options.named
     number = len(stages_of(node))
-    return f"stage {number}" if number > 1 or followed else "window-aggregate"
+    return f"stage {number}" if number > 1 or followed else node.operation.title
 
 
 def _check_names(node: Stage, schema: pa.Schema) -> None:

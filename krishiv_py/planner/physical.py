@@ -134,7 +134,7 @@ class PhysicalPlan:
         """Return what the query is called where nobody has named it: after its operator, or after its outputs."""
         names = [output.name for output in self.named]
         if not names:
-            return self.spec.name
+            return self.spec.operation.title if self.spec.options.named is None else self.spec.name
         return " + ".join(names[:3]) + (f" + {len(names) - 3} more" if len(names) > 3 else "")
 
     @property
@@ -149,7 +149,12 @@ class PhysicalPlan:
 
     def late_id(self, mark: str, number: int) -> str:
         """By what sinks know the late rows of a stage, in a query with this `mark`: two stages may share a table."""
-        return mark if number == self.last else f"{mark}-{self.stages[number].spec.name}"
+        if number == self.last:
+            return mark
+        spec = self.stages[number].spec
+        named = spec.options.named is not None or not spec.name.endswith(spec.operation.title)
+        name = spec.name if named else f"{spec.name.removesuffix(spec.operation.title)}window-aggregate"
+        return f"{mark}-{name}"  # what is in tables of sinks: all stages had this name once
 
     @cached_property
     def roots(self) -> tuple[int, ...]:

@@ -438,6 +438,10 @@ class _Lines:
     odd: dict[int, bytes]
 
 
+HEADER: Final = '; if it names the columns, read the file with header="true"'
+"""The end of the text for a first line of CSV that is no row, where nobody asked for a header."""
+
+
 @attrs.frozen(eq=False)
 class CsvReader(FileReader):
     """Batches of file names; `known` are all columns of the source, read or not."""
@@ -513,6 +517,8 @@ class CsvReader(FileReader):
 
     def _malformed(self, lines: _Lines, line: int, problem: str, uri: str) -> Malformed:
         number = int(lines.numbers[line])
+        if number == 1 and problem == self._record and not self.options.header:
+            problem += HEADER
         raw = lines.odd.get(number)
         text = lines.text[line].as_py() if raw is None else raw.decode("utf-8", "backslashreplace")
         return Malformed(shown_path(uri), number, text, problem)

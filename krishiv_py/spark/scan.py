@@ -32,6 +32,7 @@ from krishiv_py.runtime.ranges.folders import MAX_FILE_AGE, FolderSource
 from krishiv_py.runtime.ranges.log import RangeReader
 from krishiv_py.runtime.ranges.spark_files import spark_folder
 from krishiv_py.runtime.reading import (
+    HEADER,
     UNKNOWN_COLUMNS,
     UNREAD_FILE,
     FileReader,
@@ -235,6 +236,8 @@ class RecordReader:
     schema: pa.Schema
     rules: Rules
     columns: str
+    of_first: str = ""
+    """The end of the text for a first line that is no record."""
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
     def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
@@ -300,7 +303,7 @@ class RecordReader:
         malformed = []
         for text, file in zip(records, files, strict=True):
             number, shown = lines[file].get(text, (None, text))
-            malformed.append(Malformed(shown_path(unquote(file)), number, shown, why))
+            malformed.append(Malformed(shown_path(unquote(file)), number, shown, why + (self.of_first if number == 1 else "")))
         return malformed
 
 
@@ -495,4 +498,6 @@ def _files(spark: SparkSession, source: FileSource, schema: pa.Schema, *, stream
 
 
 def _record_reader(source: FileSource, schema: pa.Schema) -> RecordReader:
-    return RecordReader(schema, Rules(aside=source.on_malformed == "side_output"), spark_ddl(source.schema))
+    headed = any(name.lower() == "header" and value.lower() == "true" for name, value in source.options)
+    of_first = HEADER if source.format == "csv" and not headed else ""
+    return RecordReader(schema, Rules(aside=source.on_malformed == "side_output"), spark_ddl(source.schema), of_first)

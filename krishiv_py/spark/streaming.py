@@ -86,7 +86,7 @@ class RowsFrame:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stage = StageOperator(self.spec)
-        with in_task(self.spec.name, PREPARE):
+        with in_task(self.spec.label, PREPARE):
             for batch in batches:
                 for scanned in self.reader(batch):
                     if scanned.malformed:

@@ -104,7 +104,7 @@ def test_state_and_reasons_name_a_stage() -> None:
     assert driver.state("wide: stage 2").select(["window_start", "n"]).to_pylist() == [{"window_start": 0, "n": 1}]
     assert "fires when the watermark reaches" in driver.why_not_fired(15, "wide: stage 1")
     assert "it is over" in driver.why_not_fired(5, "wide: stage 1") or "fired" in driver.why_not_fired(5, "wide: stage 1")
-    for name in ("other", "raw: window-aggregate"):
+    for name in ("other", "raw: rows"):
         with pytest.raises(PlanError, match="no such stage with windows"):
             driver.state(name)
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from krishiv_py.connectors.ranges import RangeSource, all_ranges
 from krishiv_py.connectors.source import in_columns
 from krishiv_py.engine.loop import NO_ROWS, follow, micro_batch, packed_results, stepping
-from krishiv_py.engine.stage import FIRINGS, PREPARE, STEP, BatchDone, Notes, Packed, StageOperator, count, none_counted, split
+from krishiv_py.engine.stage import FIRINGS, PREPARE, BatchDone, Notes, Packed, StageOperator, count, none_counted, split
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.prepare import Prepare, late_output
 from krishiv_py.kernels.spec import Moment, OperatorSpec, Times
@@ -249,7 +249,7 @@ class BoundedPack:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker("bounded")
-        with in_task(self.roots[0].spec.name, PREPARE):
+        with in_task(self.roots[0].spec.label, PREPARE):
             yield from self._rows(batches)
         release_memory()
 
@@ -327,7 +327,7 @@ class BoundedSteps:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker("bounded")
-        with in_task(self.spec.name, STEP):
+        with in_task(self.spec.label, self.spec.step):
             yield from self._rows(batches)
         release_memory()
 

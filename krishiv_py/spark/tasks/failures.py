@@ -74,7 +74,7 @@ def passable(problem: BaseException | None) -> BaseException | None:
 def failed_batch(problem: BaseException, operator: str, batch: int) -> KrishivError:
     """Return what went wrong with a micro-batch on the driver, or in a task it waited for."""
     kind, said = (type(problem), str(problem)) if isinstance(problem, KrishivError) else heart(problem)
-    where = f"operator {operator}, " if f"operator {operator}" not in said else ""
+    where = f"operator {operator}, " if "operator " not in said else ""
     prefix = f"batch {batch}: " if f"batch {batch}" not in said else ""
     return own_type(kind)(f"{where}{prefix}{said}")
 

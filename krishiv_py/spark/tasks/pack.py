@@ -161,7 +161,7 @@ class Pack:
         context = TaskContext.get()
         assert context is not None
         number = batch_number(self.clock.checkpoint)
-        with in_task(self.spec.name, PREPARE, number, self.clock.checkpoint):
+        with in_task(self.spec.label, PREPARE, number, self.clock.checkpoint):
             task = _Task(self, number, context.partitionId() << 32)
             others = [one.begun(context.partitionId()) for one in self.passed]
             for batch in batches:
@@ -325,7 +325,7 @@ class RawPack:
         settle_worker("pack")
         context = TaskContext.get()
         assert context is not None
-        with in_task(self.spec.name, PREPARE):
+        with in_task(self.spec.label, PREPARE):
             yield from self._rows(batches, context.partitionId() << 32)
         release_memory()
 

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from krishiv_py.arrays.grouping import by_size
 from krishiv_py.engine.closing import CLOSED, forget
 from krishiv_py.engine.loop import NO_ROWS, as_if_ended, early, follow, packed_results, stepping
-from krishiv_py.engine.stage import FIRINGS, STEP, Notes, Packed, Report, StageOperator, count, none_counted
+from krishiv_py.engine.stage import FIRINGS, Notes, Packed, Report, StageOperator, count, none_counted
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.prepare import late_output
 from krishiv_py.kernels.results import StepResult
@@ -133,7 +133,7 @@ class BucketProcessor:
     def handle_rows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
         """Fold the bucket's chunks in and fire."""
         batch = self._batch()
-        with in_task(self._spec.name, f"{STEP} of bucket {key[0]}", batch, self._checkpoint):
+        with in_task(self._spec.label, f"{self._spec.step} of bucket {key[0]}", batch, self._checkpoint):
             yield from self._fold(int(key[0]), batch, rows, timerValues)
 
     def _fold(self, bucket: int, batch: int, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
@@ -225,7 +225,7 @@ class BucketProcessor:
         bucket = int(key[0])
         if bucket not in self._stepped:
             batch = self._batch()
-            with in_task(self._spec.name, f"{STEP} of bucket {bucket}", batch, self._checkpoint):
+            with in_task(self._spec.label, f"{self._spec.step} of bucket {bucket}", batch, self._checkpoint):
                 yield from self._step(bucket, batch, self._in_force(batch, timerValues), NO_ROWS)
 
     def close(self) -> None:

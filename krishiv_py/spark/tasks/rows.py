@@ -61,7 +61,7 @@ class GiveRows:
         context = TaskContext.get()
         assert context is not None
         checkpoint = self.outputs[0].output.checkpoint
-        with in_task(self.outputs[0].spec.name, PREPARE, batch_number(checkpoint), checkpoint):
+        with in_task(self.outputs[0].spec.label, PREPARE, batch_number(checkpoint), checkpoint):
             for kind, task, blob in self._rows(batches, context.partitionId()):
                 yield _out(kind, task, blob)
         release_memory()

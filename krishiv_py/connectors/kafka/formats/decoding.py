@@ -17,7 +17,7 @@ from krishiv_py.connectors.kafka.client import Connection
 from krishiv_py.connectors.kafka.formats.registry import FRAME, number_of, registered
 from krishiv_py.connectors.values import column
 from krishiv_py.errors import SchemaError
-from krishiv_py.types import type_text
+from krishiv_py.types import article, type_text
 
 _FEW: Final = 16
 NO_VALUE: Final = "no value (a tombstone)"
@@ -204,7 +204,7 @@ def _leaf(array: pa.Array, type_: pa.DataType) -> pa.Array:
             return array.cast(type_)
         return same_kind(array, type_)
     except (WrongTypeError, SchemaError):
-        raise ValueError(f"a value of {type_text(array.type)} is not a {type_text(type_)}") from None
+        raise ValueError(f"a value of {type_text(array.type)} is not {article(type_text(type_))}") from None
     except pa.ArrowException:
         raise ValueError(f"a part of a value of {type_text(array.type)} would be lost in {type_text(type_)}") from None
 

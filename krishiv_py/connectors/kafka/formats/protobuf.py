@@ -29,7 +29,7 @@ from krishiv_py.errors import (
     shown,
     unknown_column,
 )
-from krishiv_py.types import type_text
+from krishiv_py.types import article, type_text
 
 Getter = Callable[[Any], Any]
 _HINT: Final = (
@@ -176,7 +176,7 @@ def fields_of(type_: MessageType, schema: pa.Schema) -> list[ValuesOf]:
         plain, one = typed(known[column.name], column.type, column.name)
         if not fits(plain, column.type, RECORD):
             hint = f"write {column.name!r} as {type_text(_signed(plain))} in `schema`, and cast it in the query"
-            what = f"field {column.name!r} of {type_.name} is not a {type_text(column.type)}"
+            what = f"field {column.name!r} of {type_.name} is not {article(type_text(column.type))}"
             raise SchemaError(what, got=type_text(plain), hint=hint)
         fields.append(ValuesOf(one, plain, plain))
     return fields
