@@ -1,4 +1,4 @@
-"""The end of the tutorial: one pipeline for tests and for Spark, run twice from one checkpoint."""
+"""The end of the tutorial: one pipeline for tests, in process and for Spark, run twice from one checkpoint."""
 
 import tempfile
 from pathlib import Path
@@ -27,26 +27,24 @@ def run(session: Session, folder: str) -> None:
     query.await_termination()
 
 
-def put(folder: str, file: str, rows: list[tuple[str, int, float]]) -> None:
-    """Write readings as a file of the input."""
+folder = tempfile.mkdtemp()
+
+
+def put(file: str, rows: list[tuple[str, int, float]]) -> None:
     Path(folder, "in").mkdir(exist_ok=True)
     columns = [pa.array(column) for column in zip(*rows, strict=True)]
     pq.write_table(pa.table(columns, ["sensor", "at", "celsius"]), f"{folder}/in/{file}")
 
 
-scratch = tempfile.TemporaryDirectory()
-folder = scratch.name
-
-with Session.embedded() as session:
-    put(folder, "1.parquet", [("a", 1_000, 20.0), ("a", 59_000, 22.0), ("a", 75_000, 23.0)])
+with Session.in_process() as session:
+    put("1.parquet", [("a", 1_000, 20.0), ("a", 59_000, 22.0), ("a", 75_000, 23.0)])
     run(session, folder)
-    put(folder, "2.parquet", [("a", 80_000, 25.0), ("b", 20_000, 99.0), ("a", 140_000, 21.0)])
+    put("2.parquet", [("a", 80_000, 25.0), ("b", 20_000, 99.0), ("a", 140_000, 21.0)])
     run(session, folder)
 
 results = pq.read_table(f"{folder}/out").sort_by("window_start").to_pylist()
 late = pq.read_table(f"{folder}/late").to_pylist()
-
-for row in results:
+for row in results + late:
     print(row)
 assert [(row["window_start"], row["count"], row["mean"]) for row in results] == [(0, 2, 21.0), (60_000, 2, 24.0)], results
 assert [(row["sensor"], row["at"], row["reason"]) for row in late] == [("b", 20_000, "late")], late

@@ -78,3 +78,13 @@ def test_the_tutorial_shows_what_its_example_runs() -> None:
     shown = re.findall(r"```python\n(.*?)```", (DOCS / "tutorial.md").read_text(), re.S)
     assert len(shown) == 3
     assert [block for block in shown if block not in program] == []
+
+
+def test_the_tutorial_runs_as_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Block after block in one Python, with nothing that the page does not say."""
+    page = (DOCS / "tutorial.md").read_text()
+    given: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.S):
+        exec(compile(block, "tutorial.md", "exec"), given)
+    printed = re.search(r"```text\n(\{'sensor'.*?)```", page, re.S)
+    assert printed is not None and capsys.readouterr().out == printed[1]

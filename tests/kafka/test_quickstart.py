@@ -8,16 +8,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import Session
 from krishiv_py.testing.broker import Broker
 
 PAGE = Path(__file__).parents[2] / "docs" / "kafka.md"
 
 
 @pytest.mark.slow  # sinks and sources over Kafka have tests of their own
-def test_it_runs(
-    session: Session, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_runs(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     programs = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(), re.DOTALL))
     assert list(programs) == ["fill", "per_minute", "more", "show"]
