@@ -9,7 +9,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from scripts.docs import messages
+from scripts.docs import messages, searching
 from scripts.docs.drawing import STYLE
 
 _FILE_LINK = re.compile(r"\[(?:docs/)?([\w-]+)\.md\]\(((?:[\w./-]*/)?\1\.md(?:#[\w-]+)?)\)")
@@ -47,8 +47,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Call links by the title of a page, as the repository calls them by its file; name examples, which are files of the
-    repository alone; let rules such as §2.3 be linked to.
+    repository alone; let rules such as §2.3 be linked to, and the search know what the page answers.
     """
+    searching.guide(page)
     docs = Path(config.docs_dir)
     named = _EXAMPLE_LINK.sub(r"`\1`", markdown)
     titled = _FILE_LINK.sub(lambda found: f"[{_title(docs / f'{found[1]}.md') or found[1]}]({found[2]})", named)

@@ -1,0 +1,65 @@
+"""Words that readers search for, by the page that answers them; pages that the search leaves out, or puts last.
+
+The words are tags of pages: they are found as titles are, and are not shown on the page.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mkdocs.structure.pages import Page
+
+WORDS: Final = {
+    "debugging.md": ("no results", "no output", "nothing happens", "stuck", "hangs", "window does not fire", "empty"),
+    "late-events.md": ("late data", "late rows", "late", "dropped rows", "lost rows", "out of order", "side output"),
+    "sql.md": ("top n", "top-n", "topn", "rank", "row_number", "sql"),
+    "kafka.md": (
+        "kafka",
+        "debezium",
+        "cdc",
+        "change data capture",
+        "tombstone",
+        "consumer",
+        "offsets",
+        "avro",
+        "schema registry",
+    ),
+    "history.md": ("backfill", "bootstrap", "reprocessing", "history", "archive", "catch up"),
+    "event-time.md": ("silence", "silent source", "idle", "watermark", "event time", "lag"),
+    "deduplication.md": ("duplicates", "dedup", "distinct", "deduplication"),
+    "savepoints.md": ("savepoint", "upgrade", "migration", "change a plan", "blue green"),
+    "state.md": ("checkpoint", "restart", "recovery", "exactly once", "state", "ttl"),
+    "results-that-change.md": ("results", "retractions", "updates", "upsert", "changelog", "early results"),
+    "joins.md": ("join", "enrichment", "lookup", "temporal join", "interval join", "broadcast"),
+    "windows.md": ("window", "tumbling", "hopping", "sliding", "session window", "running total", "rolling"),
+    "tables.md": ("delta", "iceberg", "postgres", "postgresql", "database", "jdbc"),
+    "sources.md": ("read", "csv", "json", "parquet", "files", "source"),
+    "outputs.md": ("write", "sink", "foreachbatch", "output"),
+    "web-service.md": ("fastapi", "web service", "rest", "http", "serve"),
+    "running.md": ("run", "stop", "schedule", "cron", "systemd"),
+    "deployment.md": ("kubernetes", "docker", "cluster", "yarn", "deploy"),
+    "metrics.md": ("prometheus", "grafana", "opentelemetry", "monitoring", "alert"),
+    "testing.md": ("test", "unit test", "pytest", "mock"),
+    "expressions.md": ("udf", "null", "case when"),
+    "coming-from.md": ("flink", "bytewax", "kafka streams", "quix", "pathway", "structured streaming"),
+    "features.md": ("feature store", "training", "fraud"),
+    "capture.md": ("replay", "reproduce", "incident"),
+    "costs.md": ("memory", "limits", "out of memory"),
+}
+"""Words that a page answers, besides those of its titles."""
+LEFT_OUT: Final = ("systems/", "development/changes.md")
+"""Places that are there to look things up: the five texts, and notes of changes."""
+LAST: Final = ("performance.md", "development/", "architecture.md")
+"""Pages with most of the words of the others."""
+
+
+def guide(page: Page) -> None:
+    """Say to the search what a page answers."""
+    place = page.file.src_uri
+    if place.startswith(LEFT_OUT):
+        page.meta["search"] = {"exclude": True}
+    elif place.startswith(LAST):
+        page.meta["search"] = {"boost": 0.1}
+    elif place in WORDS:
+        page.meta["tags"] = list(WORDS[place])
+        page.meta["search"] = {"boost": 2}
