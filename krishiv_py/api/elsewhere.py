@@ -79,7 +79,7 @@ _LATE: Final = 'write .with_late_event_handler(SideOutputLateEventHandler(Parque
 _EACH: Final = "write .start(function), which is called with each micro-batch of results and its number"
 _SETS: Final = 'there are no sets of rows without end; .interval_join(..., how="anti") leaves out rows that have a partner'
 _CSV: Final = (
-    'there is no such sink; .start(ParquetSink("out")) or .start(JsonSink("out")) write files, .start(function) anything'
+    'there are no such sinks; .start(ParquetSink("out")) or .start(JsonSink("out")) write files, .start(function) anything'
 )
 _PIVOT: Final = (
     'write a column for each value: .agg(sum("amount").filter("kind = \'a\'").alias("a"), '
@@ -239,7 +239,7 @@ COUNTS: Final = {
 
 _MEMORY: Final = "write stream, sender = session.memory_stream(schema), and sender.send(rows)"
 _OWN: Final = (
-    "there is no such source; one of your own is a small class, a krishiv_py.connectors.Source: session.read_source(source); "
+    "such sources are not here; your own is a small class, a krishiv_py.connectors.Source: session.read_source(source); "
     "or a program reads it and sends rows: stream, sender = session.memory_stream(schema)"
 )
 _FILES: Final = (

@@ -237,7 +237,7 @@ class RecordReader:
     rules: Rules
     columns: str
     of_first: str = ""
-    """The end of the text for a first line that is no record."""
+    """The end of the text for a first line that is malformed."""
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
     def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
