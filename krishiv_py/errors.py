@@ -201,6 +201,11 @@ def of_a_user(file: str) -> bool:
     return not (file.startswith(_OWN) or standard or _FOREIGN.search(file))
 
 
+def of_library(value: object) -> bool:
+    """Return whether the class of a value is of this library."""
+    return type(value).__module__.startswith("krishiv_py.")
+
+
 def users_line() -> int:
     """Return the ``stacklevel`` with which a warning of the caller names the line of the program that called the library."""
     frame, level = sys._getframe(1), 1

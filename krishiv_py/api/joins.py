@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from krishiv_py.api.computed import keys_of, visible, with_computed
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.api.planning import check, evaluate, fit, lookup
-from krishiv_py.connectors.lookup_table import LookupTable, as_table
+from krishiv_py.api.planning import check, evaluate, lookup
+from krishiv_py.connectors.lookup_table import LookupTable, as_table, in_types_of_streams
 from krishiv_py.errors import RAISED, ColumnError, OrderError, PlanError, SchemaError, SourceError, failure_text, shown
 from krishiv_py.plan.checks import a_number, column_name, known_column, one_of
 from krishiv_py.plan.durations import Duration, to_us
@@ -31,7 +31,7 @@ from krishiv_py.plan.joins import (
 from krishiv_py.plan.nodes import BatchFunction, Draft, MapBatches, Node, Stage, source_of
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.query import ExplicitOptions
-from krishiv_py.plan.schema import check_key_type, checked, is_key_type, require_columns, time_kind
+from krishiv_py.plan.schema import check_key_type, is_key_type, require_columns, time_kind
 from krishiv_py.plan.sides import Side, both, check_keys, named
 from krishiv_py.plan.windows.fixed import HoppingWindow
 from krishiv_py.plan.windows.window import finer_than_ms
@@ -232,12 +232,8 @@ def _table(table: Any, reload: Duration | None) -> LookupTable:
             hint="pass a pyarrow.Table, a frame of pandas, Polars or DuckDB, a static Spark DataFrame, or a function that "
             "returns one; streams are joined with .interval_join, .asof_join or .window_join",
         ) from problem
-    schema = checked(rows.schema.remove_metadata())
-    try:
-        whole = fit.fit_table(rows, schema, fit.LOOKUP)
-    except fit.MisfitError as problem:
-        raise problem.error("no row can be looked up in the table") from None
-    return LookupTable(schema, None if load is not None else whole, load, reload_us, driver_only)
+    whole = in_types_of_streams(rows)
+    return LookupTable(whole.schema, None if load is not None else whole, load, reload_us, driver_only)
 
 
 def _first(load: Callable[[], Any]) -> Any:

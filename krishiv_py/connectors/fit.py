@@ -135,25 +135,32 @@ class Rule:
         Whether a name that differs in case only is the same one, where none is written as in the schema.
     leaf : callable
         Which types become which other ones.
+    copied : bool
+        Whether batches and tables are copied, as what comes in may be memory that its owner writes to afterwards.
     """
 
     missing: Literal["fail", "null"] = "fail"
     extra: Literal["fail", "skip"] = "fail"
     any_case: bool = False
     leaf: Leaf = same_kind
+    copied: bool = False
 
 
-SENT: Final = Rule()
+SENT: Final = Rule(copied=True)
 """Frames that are sent."""
-RETURNED: Final = Rule(leaf=exact_number)
+RETURNED: Final = Rule(leaf=exact_number, copied=True)
 """Results of functions of users, under a schema that they declared."""
-SOURCE: Final = Rule(extra="skip")
+COMPUTED: Final = Rule(leaf=exact_number)
+"""Results of functions of the library's own in the place of those of users."""
+SOURCE: Final = Rule(extra="skip", copied=True)
 """Batches of a source of the user's."""
+READ: Final = Rule(extra="skip")
+"""Batches of a source of the library's own, which reads into new memory each time."""
 FILE: Final = Rule(extra="skip", any_case=True)
 """Files; a reader that takes what is missing as null says so."""
 TABLE: Final = Rule(missing="null", extra="skip", any_case=True, leaf=exact_value)
 """Files of a table whose log says the types: older files may lack columns, and have narrower ones."""
-LOOKUP: Final = Rule(extra="skip", leaf=exact_value)
+LOOKUP: Final = Rule(extra="skip", leaf=exact_value, copied=True)
 """Tables that rows are looked up in."""
 
 
@@ -244,14 +251,29 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule) -> pa.Record
     MisfitError
         For what the rule does not take.
     """
-    if batch.schema.equals(schema, check_metadata=True) and all(field.nullable for field in schema):
-        return batch
     if not schema.names:  # rows without columns are counted
         return batch.select([])
-    columns = []
-    for i, field in zip(_taken(batch.schema.names, schema.names, rule, ()), schema, strict=True):
-        columns.append(fit_column(pa.nulls(batch.num_rows) if i is None else batch.column(i), field, rule))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    if not (batch.schema.equals(schema, check_metadata=True) and all(field.nullable for field in schema)):
+        columns = []
+        for i, field in zip(_taken(batch.schema.names, schema.names, rule, ()), schema, strict=True):
+            columns.append(fit_column(pa.nulls(batch.num_rows) if i is None else batch.column(i), field, rule))
+        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    return copied(batch) if rule.copied else batch
+
+
+_SLACK_BYTES: Final = 4_096
+
+
+def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch of normal types in new memory; of a slice no more than its rows."""
+    if batch.get_total_buffer_size() <= 2 * batch.nbytes + _SLACK_BYTES:
+        return batch.copy_to(pa.default_cpu_memory_manager())
+    return pa.RecordBatch.from_arrays([copied_array(column) for column in batch.columns], schema=batch.schema)
+
+
+def copied_array(values: pa.Array) -> pa.Array:
+    """Return values of a normal type in new memory."""
+    return pa.concat_arrays([values])
 
 
 def fit_table(table: pa.Table, schema: pa.Schema, rule: Rule) -> pa.Table:

@@ -23,6 +23,7 @@ from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import RAISED, SourceError, failure_text
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.running import TableVersion
+from krishiv_py.plan.schema import checked
 from krishiv_py.storage.checksums import decode, encode
 from krishiv_py.types import type_text
 
@@ -213,3 +214,17 @@ def as_table(given: Any) -> pa.Table:
     if table is None:
         raise TypeError(f"a {type(given).__name__} is not a table")
     return table
+
+
+def in_types_of_streams(rows: pa.Table) -> pa.Table:
+    """Return a table in types of a stream, in memory that nobody else writes to.
+
+    Raises
+    ------
+    SchemaError
+        When a column has a type or values that no column of a stream has.
+    """
+    try:
+        return fit.fit_table(rows, checked(rows.schema.remove_metadata()), fit.LOOKUP)
+    except fit.MisfitError as problem:
+        raise problem.error("no row can be looked up in the table") from None

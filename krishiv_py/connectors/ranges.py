@@ -12,7 +12,17 @@ import pyarrow as pa
 
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.source import Malformed, Planned, ReadRange, Source
-from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, SourceError, cause_of, failure_text, shown
+from krishiv_py.errors import (
+    RAISED,
+    KrishivError,
+    PlanError,
+    SchemaError,
+    SourceError,
+    cause_of,
+    failure_text,
+    of_library,
+    shown,
+)
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, known_column, one_of
 from krishiv_py.plan.nodes import SourceNode
@@ -241,6 +251,7 @@ def read_range(
     SchemaError
         When a batch lacks a column or a field, or has another type; names the source and the range.
     """
+    rule = fit.READ if of_library(source) else fit.SOURCE
     try:
         for rows in (read or source.read)(json.loads(planned), schema.names):
             if isinstance(rows, Malformed):
@@ -251,7 +262,7 @@ def read_range(
             table = None if isinstance(rows, pa.RecordBatch) else arrow_table(rows)
             for batch in [rows] if table is None else table.to_batches():
                 if batch.num_rows:
-                    yield fit.fit_batch(batch, schema, fit.SOURCE)
+                    yield fit.fit_batch(batch, schema, rule)
     except KrishivError:
         raise
     except fit.MisfitError as problem:

@@ -12,14 +12,13 @@ import pyarrow as pa
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.frames import holds_arrow
-from krishiv_py.connectors.lookup_table import as_table
+from krishiv_py.connectors.lookup_table import as_table, in_types_of_streams
 from krishiv_py.errors import RAISED, PlanError, failure_text, shown
 from krishiv_py.plan.durations import Duration, show_us
 from krishiv_py.plan.nodes import filters_after
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
-from krishiv_py.plan.schema import checked
 
 
 @attrs.frozen(eq=False)
@@ -114,8 +113,8 @@ def static(name: str, table: Any) -> Static:
         hint = "register a stream, a pyarrow.Table, a frame, a static Spark DataFrame, or a function that returns one of these"
         what = "not a stream or table that can be queried"
         raise PlanError(what, got=type(table).__name__, then=failure_text(problem), hint=hint) from problem
-    kept = table if callable(table) or hasattr(table, "toArrow") else rows  # what can be read once is read here
-    return Static(name, kept, checked(rows.schema.remove_metadata()))
+    kept = in_types_of_streams(rows)  # what can be read once is read here
+    return Static(name, table if callable(table) or hasattr(table, "toArrow") else kept, kept.schema)
 
 
 def a_name(name: object) -> None:

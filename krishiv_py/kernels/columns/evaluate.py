@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.types import Ints
-from krishiv_py.connectors.fit import unpacked
+from krishiv_py.connectors.fit import copied_array, unpacked
 from krishiv_py.errors import (
     RAISED,
     ExpressionError,
@@ -112,7 +112,7 @@ def result_of(call: ColumnFunction, columns: list[pa.Array], rows: int) -> pa.Ar
         got = f"{len(result)} values for {rows} rows"
         raise OperatorError(f"{call.name}(...) returns other than a value for each row", got=got, hint=hint)
     try:
-        return result if result.type == call.type else result.cast(call.type)
+        return copied_array(result if result.type == call.type else result.cast(call.type))
     except pa.ArrowException as problem:
         what = f"{call.name}(...) returns other values than {type_text(call.type)}"
         error = OperatorError(what, got=str(result.type), hint="declare their type in @udf(...)")

@@ -10,9 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.connectors.fit import RETURNED, fitted_batch
+from krishiv_py.connectors.fit import COMPUTED, RETURNED, fitted_batch
 from krishiv_py.connectors.frames import arrow_table
-from krishiv_py.errors import RAISED, CheckpointError, ExpressionError, OperatorError, SchemaError, SourceError, failure_text
+from krishiv_py.errors import (
+    RAISED,
+    CheckpointError,
+    ExpressionError,
+    OperatorError,
+    SchemaError,
+    SourceError,
+    failure_text,
+    of_library,
+)
 from krishiv_py.kernels.columns.evaluate import FunctionError, argument, empty_batch, evaluate, failed
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.user import Udaf
@@ -34,10 +43,10 @@ def _filter(step: Filter, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
+    own = of_library(step.function)
     try:
         result = step.function(batch)
     except RAISED as problem:  # user code: whatever it raises is reported with what it was given
-        own = type(step.function).__module__.startswith("krishiv_py.")
         if own and isinstance(problem, (CheckpointError, SchemaError, SourceError)):
             raise  # of a table of lookup_join, or of what a function over results returns: the error says what to do
         failed(step.detail(), problem, _map_failed(step, batch, problem), step.on_error)
@@ -47,7 +56,8 @@ def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
     if not isinstance(result, pa.RecordBatch):
         hint = "return a pyarrow RecordBatch or Table, or a frame of pandas, Polars or DuckDB"
         raise SchemaError(f"map_batches({step.detail()}) must return Arrow data", got=type(result).__name__, hint=hint)
-    return fitted_batch(result, step.schema, RETURNED, f"map_batches({step.detail()}) does not return what it declares")
+    rule = COMPUTED if own else RETURNED
+    return fitted_batch(result, step.schema, rule, f"map_batches({step.detail()}) does not return what it declares")
 
 
 def _map_failed(step: MapBatches, batch: pa.RecordBatch, problem: BaseException) -> OperatorError:
