@@ -13,7 +13,7 @@ from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import check, evaluate, lookup
 from krishiv_py.connectors.lookup_table import LookupTable, as_table, in_types_of_streams
 from krishiv_py.errors import RAISED, ColumnError, OrderError, PlanError, SchemaError, SourceError, failure_text, shown
-from krishiv_py.plan.checks import a_number, column_name, known_column, one_of
+from krishiv_py.plan.checks import a_function, a_number, column_name, known_column, one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr, col, columns_of, unnamed
 from krishiv_py.plan.joins import (
@@ -215,6 +215,8 @@ def reloads(step: Node) -> bool:
 
 def _table(table: Any, reload: Duration | None) -> LookupTable:
     load: Callable[[], Any] | None = table if callable(table) and not hasattr(table, "toArrow") else None
+    if load is not None:
+        a_function(load, "lookup_join takes a table, or a function that loads it", "")
     reload_us = None if reload is None else to_us(reload, "reload")
     if reload_us is not None and load is None:
         hint = "pass a function that returns a pyarrow.Table, or leave `reload` out"

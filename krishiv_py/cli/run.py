@@ -28,7 +28,7 @@ from krishiv_py.ending import EXIT_CODE, heed
 from krishiv_py.errors import KrishivError, PlanError
 from krishiv_py.errors import shown as shown_value
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import ENGINES, PROFILES
+from krishiv_py.plan.checks import ENGINES, PROFILES, a_function
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.session import Session
 
@@ -244,6 +244,7 @@ def load(job: str) -> tuple[ModuleType, Callable[[Session], Any]]:
             n for n, value in vars(module).items() if callable(value) and getattr(value, "__module__", "") == module.__name__
         ]
         raise _no_job(job, f"no function {name}", f"it has {', '.join(functions[:20]) or 'no functions'}")
+    a_function(function, f"the job {job} is a function", "")
     return module, function
 
 

@@ -24,6 +24,7 @@ import pyarrow.fs as pafs
 from krishiv_py.connectors import hive
 from krishiv_py.connectors.sink import FileSink, FolderSink, OutputBatch, OutputName, Sink, TableSink, turn
 from krishiv_py.errors import RAISED, CheckpointError, KrishivError, OperatorError, PlanError, cause_of, failure_text
+from krishiv_py.plan.checks import call_plainly
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store
 
@@ -127,7 +128,7 @@ class TablePublisher:
                 self._begun = True
         if self._last is None or batch_id > self._last:
             with blamed(self.sink, batch_id):
-                self.sink.write_tables(batch, tables)
+                call_plainly(self.sink.write_tables, batch, tables)
         elif not batch.is_replay:
             raise CheckpointError(
                 f"{self.sink.title} holds batch {self._last} of this query already",
@@ -214,7 +215,7 @@ def write_staged(
         for below, some in parts:
             name, place = f"{part:05d}-{uuid.uuid4().hex}{sink.suffix}", f"{below}/" if below else ""
             final, hidden = f"{place}{stem_of(mark, batch_id)}{name}", f"{staging}/{name}"
-            text = store.stage(root, final, hidden, partial(sink.write_table, some))
+            text = store.stage(root, final, hidden, partial(call_plainly, sink.write_table, some))
             if text is None:
                 waiting.append(hidden)
             texts.append(text or f"{place}{name}")

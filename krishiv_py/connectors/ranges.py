@@ -24,7 +24,7 @@ from krishiv_py.errors import (
     shown,
 )
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import a_number, a_switch, a_text, known_column, one_of
+from krishiv_py.plan.checks import a_number, a_switch, a_text, call_plainly, known_column, one_of, plain_methods
 from krishiv_py.plan.nodes import SourceNode
 from krishiv_py.plan.options.late import OF_RECORDS, Fields
 from krishiv_py.plan.schema import as_schema
@@ -79,6 +79,7 @@ def node_of(source: Source, name: str | None) -> RangeSource:
         if isinstance(source, type) and issubclass(source, Source):
             hint = f"pass an object: {source.__name__}(...)"
         raise PlanError("read_source() takes a source", got=shown(source), hint=hint)
+    plain_methods(source, type(source))
     schema = as_schema(getattr(source, "schema", None))
     a_switch(source.finite, "finite")
     one_of(source.on_malformed, "on_malformed", ("fail", "side_output"))
@@ -164,7 +165,7 @@ def tell_finished(source: Source, name: str, position: str) -> None:
         When it fails; names the source.
     """
     with _blamed(source, "finished", f"the source {name} cannot take note of a finished batch", position):
-        source.finished(json.loads(position))
+        call_plainly(source.finished, json.loads(position))
 
 
 Backlog: TypeAlias = "int | dict[str, int]"

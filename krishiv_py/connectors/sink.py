@@ -14,6 +14,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import CheckpointError
+from krishiv_py.plan.checks import call_plainly
 from krishiv_py.storage.datasets import Dataset, files_at
 
 Delivery: TypeAlias = Literal["task_files", "tables", "frame"]
@@ -386,13 +387,13 @@ class TransactionalSink(TableSink):
         """Run the transaction of one `batch` with the rows of `tables`; nothing for a batch without rows."""
         if not tables:
             return
-        self.begin(batch)
+        call_plainly(self.begin, batch)
         try:
             for table in tables:
-                self.write(batch, table)
-            self.commit(batch)
+                call_plainly(self.write, batch, table)
+            call_plainly(self.commit, batch)
         except BaseException:
-            self.abort(batch)
+            call_plainly(self.abort, batch)
             raise
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+import inspect
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from typing_extensions import TypeIs
@@ -37,6 +39,56 @@ PathLike: TypeAlias = "str | PathObject"
 """Names a file or a folder, also one of an object store."""
 Setting: TypeAlias = "str | int | PathObject"
 """The value of a setting of another system's."""
+
+
+_AWAITED: Final = "nobody awaits it: nothing would be done"
+_WAIT: Final = "write it with def; inside, asyncio.run(...) or asyncio.run_coroutine_threadsafe(..., loop).result() waits"
+
+
+def is_async(value: object) -> bool:
+    """Return whether a call of a function or object gives a coroutine or an async generator."""
+    while isinstance(value, (functools.partial, functools.partialmethod, staticmethod, classmethod)):
+        value = value.func if isinstance(value, (functools.partial, functools.partialmethod)) else value.__func__
+    called = (
+        value if inspect.isroutine(value) or inspect.isclass(value) else inspect.getattr_static(type(value), "__call__", None)
+    )
+    return any(inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in (value, called))
+
+
+def a_function(value: object, what: str, hint: str, *, got: str | None = None) -> Any:
+    """`value`, which must be a function that does its work when it is called; errors show it, or `got`.
+
+    Raises
+    ------
+    PlanError
+        When it is no function, or one that is to be awaited (``async def``).
+    """
+    got = shown(value) if got is None else got
+    if not callable(value):
+        raise PlanError(what, got=got, hint=hint)
+    if is_async(value):
+        raise PlanError(f"{what}, and this one is async", got=got, then=_AWAITED, hint=_WAIT)
+    return value
+
+
+def plain_methods(value: object, interface: type) -> None:
+    """Refuse an object that has an ``async def`` where the library calls a method of an `interface` of its own."""
+    names = (name for base in interface.__mro__ if base.__module__.startswith("krishiv_py.") for name in vars(base))
+    for name in dict.fromkeys(names):
+        if not name.startswith("_") and is_async(inspect.getattr_static(value, name, None)):
+            what = f"{type(value).__name__}.{name} is async"
+            raise PlanError(what, got=f"async def {name}", then=_AWAITED, hint=_WAIT)
+
+
+def call_plainly(function: Callable[..., object], *args: object) -> None:
+    """Call a function whose result is not used; a coroutine is refused, as a lambda around an ``async def`` returns it."""
+    result = function(*args)
+    if inspect.iscoroutine(result):
+        result.close()
+    elif not inspect.isasyncgen(result):
+        return
+    what = f"{getattr(function, '__qualname__', type(function).__name__)} returned what is to be awaited"
+    raise PlanError(what, got=type(result).__name__, then=_AWAITED, hint=_WAIT)
 
 
 def is_collection(value: object) -> TypeIs[Iterable[Any]]:

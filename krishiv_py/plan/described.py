@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from krishiv_py.errors import RAISED, PlanError, failure_text
-from krishiv_py.plan.checks import a_text
+from krishiv_py.plan.checks import a_text, plain_methods
 from krishiv_py.plan.durations import Duration
 
 
@@ -100,6 +100,7 @@ def description_of(brought: Described, what: str) -> Description:
     PlanError
         If it fails, or if a checkpoint could not note a parameter.
     """
+    plain_methods(brought, type(brought))
     try:
         name, parameters = brought.name, dict(brought.parameters())
         a_text(brought.describe(), "describe", "return a text")

@@ -19,6 +19,7 @@ from krishiv_py.connectors.sink import Delivery, FileSink, FolderSink, FrameSink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.connectors.sinks.known import side_output
 from krishiv_py.kernels.prepare import late_output_schema
+from krishiv_py.plan.checks import call_plainly
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE
@@ -128,7 +129,7 @@ class Frames:
     def write(self, frame: DataFrame, batch_id: int, *, is_replay: bool) -> None:
         """Give the rows of a micro-batch to the sink."""
         with blamed(self.sink, batch_id):
-            self.sink.write_frame(self.output.batch(batch_id, is_replay=is_replay), frame)
+            call_plainly(self.sink.write_frame, self.output.batch(batch_id, is_replay=is_replay), frame)
 
 
 @attrs.frozen(eq=False)

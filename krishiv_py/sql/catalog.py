@@ -14,6 +14,7 @@ from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.frames import holds_arrow
 from krishiv_py.connectors.lookup_table import as_table, in_types_of_streams
 from krishiv_py.errors import RAISED, PlanError, failure_text, shown
+from krishiv_py.plan.checks import a_function
 from krishiv_py.plan.durations import Duration, show_us
 from krishiv_py.plan.nodes import filters_after
 from krishiv_py.plan.options.late import LateEventHandler
@@ -107,6 +108,8 @@ def is_static(table: object) -> bool:
 def static(name: str, table: Any) -> Static:
     """Return a checked :class:`Static`."""
     a_name(name)
+    if callable(table):
+        a_function(table, "a table is loaded by a function", "")
     try:
         rows = as_table(table() if callable(table) and not hasattr(table, "toArrow") else table)
     except RAISED as problem:  # a user's function: whatever it raises is reported

@@ -163,7 +163,7 @@ def _live(make: Callable[[Memory], Any], at_once: bool, linger: bool) -> dict[st
     """Return the results of every plan for rows over memory that is spoilt right after each send, or after its batch."""
     memory = Memory()
     with Session.in_process() as session:
-        stream, sender = session.memory_stream(SCHEMA, **({"linger": "1 min"} if linger else {}))
+        stream, sender = session.memory_stream(SCHEMA, linger="1 min" if linger else None)
         queries = {name: build(stream).start(MemorySink()) for name, build in PLACES.items()}
         for i in range(SENDS):
             memory.fill(i)
@@ -231,7 +231,7 @@ class Late:
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 def test_late_rows(make: Callable[[Memory], Any]) -> None:
-    memory, expected = Memory(), []
+    memory, expected = Memory(), list[dict[str, Any]]()
     Late.seen.clear()
     with Session.in_process() as session:
         stream, sender = session.memory_stream(SCHEMA)

@@ -20,7 +20,7 @@ from krishiv_py.api.stages.timed import KeyedUntimedStream, TimedStream, by_cloc
 from krishiv_py.connectors.sinks.known import given_handler
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.missing import instead, needs
-from krishiv_py.plan.checks import a_text, column_name, expression, known_column, one_of
+from krishiv_py.plan.checks import a_function, a_text, column_name, expression, known_column, one_of
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr, coalesce, col, lit, name_of
 from krishiv_py.plan.nodes import BatchFunction, Expect, Filter, MapBatches, Node, OnFail, Prefix, Project, root_of
@@ -321,9 +321,7 @@ class Stream(RunMethods, ShownInALine):
         [{'word': 'hello'}]
         """
         one_of(on_error, "on_error", ("fail", "side_output"))
-        if not callable(function):
-            hint = "pass a function RecordBatch -> RecordBatch"
-            raise PlanError("map_batches takes a function", got=shown(function), hint=hint)
+        a_function(function, "map_batches takes a function", "pass a function RecordBatch -> RecordBatch")
         return self._then(MapBatches(self._node, function, self.schema if schema is None else as_schema(schema), on_error))
 
     def unnest(self, column: str, *, rank: str | None = None, outer: bool = False) -> Stream:

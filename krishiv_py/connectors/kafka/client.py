@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from krishiv_py.errors import RAISED, PlanError, SourceError, failure_text, require_extra, shown
-from krishiv_py.plan.checks import a_path, a_text
+from krishiv_py.plan.checks import a_function, a_path, a_text
 from krishiv_py.redaction import HIDDEN, is_secret, shown_settings, shown_text
 from krishiv_py.storage.datasets import Dataset, server_of
 
@@ -219,11 +219,9 @@ def connection(servers: object, options: object, *, oauth: bool = False) -> Conn
 
 
 def _tokens(value: object) -> TokenCallback:
-    if not callable(value):
-        hint = "pass a function that takes one argument and returns (token, seconds since the epoch at which it ends)"
-        got = type(value).__name__  # the value may be a secret
-        raise PlanError("the option 'oauth_cb' is a function", got=got, hint=hint)
-    return TokenCallback(value)
+    hint = "pass a function that takes one argument and returns (token, seconds since the epoch at which it ends)"
+    got = type(value).__name__  # the value may be a secret
+    return TokenCallback(a_function(value, "the option 'oauth_cb' is a function", hint, got=got))
 
 
 def _add_mechanism(settings: dict[str, str]) -> None:

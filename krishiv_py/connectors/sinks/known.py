@@ -27,7 +27,7 @@ from krishiv_py.connectors.sink import (
 )
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.missing import Answering, answering
-from krishiv_py.plan.checks import a_number, one_of
+from krishiv_py.plan.checks import a_function, a_number, call_plainly, one_of, plain_methods
 from krishiv_py.plan.options.late import LateEventHandler, LateRows, LateWanted, OnError, SparedLateEventHandler, a_late_handler
 
 
@@ -209,9 +209,7 @@ class ForeachBatchSink(FrameSink):
 
     @function.validator
     def _can_be_called(self, _attribute: object, value: object) -> None:
-        if not callable(value):
-            hint = "pass a function of a DataFrame and a batch number"
-            raise PlanError("a batch is taken by a function", got=shown(value), hint=hint)
+        a_function(value, "a batch is taken by a function", "pass a function of a DataFrame and a batch number")
 
     @property
     def title(self) -> str:
@@ -220,7 +218,7 @@ class ForeachBatchSink(FrameSink):
 
     def write_frame(self, batch: OutputBatch, frame: Any) -> None:
         """Call the function with the rows `frame` and the number of the `batch`."""
-        self.function(frame, batch.batch_id)
+        call_plainly(self.function, frame, batch.batch_id)
 
 
 _INTERFACES: Final = (FileSink, TableSink, FrameSink, SparkFileSink)
@@ -255,6 +253,7 @@ def known_sink(value: object, what: str) -> Sink:
         With the interfaces there are; `what` are the rows it is for.
     """
     if isinstance(value, _INTERFACES):
+        plain_methods(value, type(value))
         if isinstance(value, FolderSink):
             _check_files(value)
         return value

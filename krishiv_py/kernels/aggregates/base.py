@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from krishiv_py.arrays.grouping import Spread
 from krishiv_py.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow, doubles
+from krishiv_py.calls import overridden_since
 from krishiv_py.errors import OperatorError, shown
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.redaction import shown_setting
@@ -363,6 +364,20 @@ class AggKernel(ABC):
     """
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let a subclass of another kernel that computes other partials inherit none of its shortcuts.
+
+        They give in another way what the methods that it overrides gave before. A class to which they apply says so:
+        ``ranges = Average.ranges``.
+        """
+        super().__init_subclass__(**kwargs)
+        for name, apart in _SHORTCUTS.items():
+            if overridden_since(cls, name) - _SHORTCUTS.keys() - apart:
+                setattr(cls, name, vars(AggKernel)[name])
+                if name == "prefixes" and "exact_prefixes" not in vars(cls):
+                    cls.exact_prefixes = False
+
     in_order: ClassVar[bool] = False
     exact_prefixes: ClassVar[bool] = False
     keeps: ClassVar[str] = ""
@@ -445,6 +460,15 @@ class AggKernel(ABC):
             To be asked before lists are made.
         """
         return None
+
+
+_RESULTS: Final = frozenset({"finish", "result_type", "noted"})
+_SHORTCUTS: Final[dict[str, frozenset[str]]] = {
+    "prefixes": _RESULTS | {"create"},
+    "ranges": _RESULTS,
+    **dict.fromkeys(("prefix_results", "range_results", "holds_values"), frozenset({"noted"})),
+}
+"""Methods that give in another way what others give, with those that they do not depend on."""
 
 
 @attrs.frozen

@@ -314,6 +314,7 @@ class FloatAvg(Average):
     """The rounded exact sum, divided by the count."""
 
     exact_prefixes: ClassVar[bool] = True
+    ranges = Average.ranges  # of the same partials
 
     def create(self, rows: Rows) -> list[pa.Array]:
         columns, counts = _summed(rows)

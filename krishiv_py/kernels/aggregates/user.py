@@ -30,7 +30,7 @@ from krishiv_py.arrays.types import Ints
 from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import RAISED, failure_text, shown
 from krishiv_py.kernels.aggregates.base import AggKernel, GroupError, Rows, computes
-from krishiv_py.plan.aggregates.user import Aggregator, Udaf
+from krishiv_py.plan.aggregates.user import Aggregator, Udaf, partial_of
 from krishiv_py.plan.expressions.expr import Col, Expr, Field
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.redaction import HIDDEN, is_secret
@@ -368,6 +368,10 @@ class User(AggKernel):
     def _types(self) -> StateTypes:
         return StateTypes([type(self._create(None)), *getattr(self.aggregator, "state_types", ())])
 
+    @cached_property
+    def _partial(self) -> Callable[..., Any] | None:
+        return partial_of(self.aggregator)
+
     def _written(self, accumulators: list[Any], step: str) -> list[pa.Array]:
         out, types = [], self._types
         for group, accumulator in enumerate(accumulators):
@@ -410,9 +414,8 @@ class User(AggKernel):
 
     def create(self, rows: Rows) -> list[pa.Array]:
         kept, ids, _ = rows.valid()
-        partial = getattr(self.aggregator, "partial", None)
-        if partial is not None:
-            return self._written(self._at_once(partial, kept, ids, rows.n), "partial")
+        if self._partial is not None:
+            return self._written(self._at_once(self._partial, kept, ids, rows.n), "partial")
         return self._written(self._added(kept.to_pylist(), ids, rows.n), "add")
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:

@@ -24,7 +24,7 @@ from krishiv_py.errors import (
 )
 from krishiv_py.kernels.columns.evaluate import FunctionError, argument, empty_batch, evaluate, failed
 from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.plan.aggregates.user import Udaf
+from krishiv_py.plan.aggregates.user import Udaf, partial_of
 from krishiv_py.plan.nodes import Expect, Filter, MapBatches, Prefix, Project, Tried
 from krishiv_py.types import type_text
 
@@ -182,7 +182,7 @@ def _try(call: AggCall, rows: pa.RecordBatch) -> None:
     values = argument(call.arg, call.where, rows)
     if not isinstance(call, Udaf) or call.udaf is None or call.on_error == "fail":
         return
-    values, partial = values.drop_null(), getattr(call.udaf, "partial", None)
+    values, partial = values.drop_null(), partial_of(call.udaf)
     try:
         if partial is not None:
             partial(values, np.zeros(len(values), np.int64), 1)

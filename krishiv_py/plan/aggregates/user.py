@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 import attrs
 import pyarrow as pa
 
+from krishiv_py.calls import overridden_since
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.aggregates.calls import AggCall, aggregate, column_of
-from krishiv_py.plan.checks import one_of
+from krishiv_py.plan.checks import a_function, one_of, plain_methods
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.types import normal_type
 
@@ -27,7 +28,8 @@ class Aggregator(Protocol[A]):
     of ``collections`` and NumPy arrays. They may be of the class that `create` returns. List any other class in a tuple
     ``state_types`` on the aggregator. An aggregator may also define
     ``partial(values: pyarrow.Array, groups: numpy.ndarray, n_groups: int) -> list[A]`` as a vectorised form of ``create``
-    followed by ``add`` for every value.
+    followed by ``add`` for every value. A subclass that overrides more than ``merge`` and ``finish`` does not inherit it, as it
+    would give what ``add`` was before; where it still fits the class says ``partial = Base.partial``.
     """
 
     def create(self) -> A:
@@ -47,6 +49,19 @@ class Aggregator(Protocol[A]):
 
     def finish(self, accumulator: A) -> Any:
         """Return the result of an `accumulator`, None for null."""
+
+
+def partial_of(aggregator: object) -> Callable[..., Any] | None:
+    """Return the vectorised form of ``create`` and ``add``; None where there is none, or one of what they were in a base."""
+    outdated = overridden_since(type(aggregator), "partial") - {"merge", "finish"}
+    return None if outdated else getattr(aggregator, "partial", None)
+
+
+class _Vectorised(Aggregator[A], Protocol[A]):
+    """Describes an aggregator with its optional method, too."""
+
+    def partial(self, values: pa.Array, groups: Any, n_groups: int) -> list[A]:
+        """See :class:`Aggregator`."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -96,6 +111,7 @@ def udaf(
     methods = (getattr(aggregator, name, None) for name in ("create", "add", "merge", "finish"))
     if isinstance(aggregator, type) or not all(map(callable, methods)):
         raise PlanError("not an Aggregator", got=shown(aggregator), hint="pass an instance with create, add, merge and finish")
+    plain_methods(aggregator, _Vectorised)
     if not isinstance(result_type, pa.DataType):
         hint = "pass for instance pyarrow.float64()"
         raise PlanError("`result_type` is not an Arrow type", got=shown(result_type), hint=hint)
@@ -109,9 +125,8 @@ class Reduce:
     function: Callable[[Any, Any], Any]
 
     def __attrs_post_init__(self) -> None:
-        if not callable(self.function):
-            hint = 'write .reduce("amount", lambda a, b: max(a, b))'
-            raise PlanError("reduce takes a function of two values", got=shown(self.function), hint=hint)
+        hint = 'write .reduce("amount", lambda a, b: max(a, b))'
+        a_function(self.function, "reduce takes a function of two values", hint)
 
     def create(self) -> list[Any]:
         """No value yet."""

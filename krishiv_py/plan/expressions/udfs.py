@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.plan.checks import a_text, one_of
+from krishiv_py.plan.checks import a_function, a_text, one_of
 from krishiv_py.plan.expressions.constants import named_type
 from krishiv_py.plan.expressions.expr import Expr, col, wrap
 from krishiv_py.plan.expressions.trees import listed
@@ -122,6 +122,7 @@ def udf(
     def decorated(function: Callable[..., Any]) -> ColumnFunction:
         if not callable(function) or isinstance(function, ColumnFunction):
             raise PlanError("udf decorates a function", got=shown(function), hint=f'write @udf("{type_text(type_)}") above it')
+        a_function(function, "udf decorates a function", "")
         title = name or str(getattr(function, "__name__", type(function).__name__))
         return ColumnFunction(function, type_, over, on_error, title)
 

@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import RAISED, OperatorError, PlanError, failure_text, shown
-from krishiv_py.plan.checks import a_number, one_of
+from krishiv_py.plan.checks import a_number, call_plainly, one_of, plain_methods
 
 OnMalformed: TypeAlias = Literal["fail", "side_output"]
 AfterRead: TypeAlias = Literal["keep", "archive", "delete"]
@@ -117,6 +117,7 @@ def a_late_handler(handler: object) -> LateEventHandler:
             else "pass an instance with `wants` and `handle(late)`",
         )
     one_of(handler.wants, "wants", ("rows", "keys", "count"))
+    plain_methods(handler, LateEventHandler)
     return handler
 
 
@@ -291,7 +292,7 @@ class SparedLateEventHandler:
     def handle(self, late: LateRows) -> None:
         """Give `late` to the other one."""
         try:
-            self.handler.handle(late)
+            call_plainly(self.handler.handle, late)
         except RAISED as problem:  # user code: whatever it raises is the reason of its rows
             self._take(late.table, failure_text(problem, placed=False))
 
@@ -358,7 +359,7 @@ def hand_over(handler: LateEventHandler, late: LateRows) -> None:
         When the handler fails; names its class, the operator and the micro-batch.
     """
     try:
-        handler.handle(late)
+        call_plainly(handler.handle, late)
     except RAISED as problem:  # user code: whatever it raises is reported with what it was given
         got = f"{late.table.num_rows} late rows of operator {late.operator}, batch {late.batch_id}"
         name = type(handler).__name__

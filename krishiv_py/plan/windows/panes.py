@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import DurationError, PlanError, shown
-from krishiv_py.plan.checks import one_of
+from krishiv_py.plan.checks import a_function, one_of, plain_methods
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.operation import LATER, Handled, Nature
 from krishiv_py.plan.options.late import OnError
@@ -136,6 +136,7 @@ def handlers_of(objects: tuple[PaneHandler, ...], functions: Mapping[str, Handli
     for handler in objects:
         if isinstance(handler, type) or not isinstance(handler, PaneHandler):
             raise PlanError("not a PaneHandler", got=shown(handler), hint="pass an instance of a subclass")
+        plain_methods(handler, PaneHandler)
         names.append(type(handler).__qualname__)
         for event in EVENTS:
             if getattr(type(handler), event) is not getattr(PaneHandler, event) or event in vars(handler):
@@ -143,8 +144,7 @@ def handlers_of(objects: tuple[PaneHandler, ...], functions: Mapping[str, Handli
     for event, function in functions.items():
         if function is None:
             continue
-        if not callable(function):
-            raise PlanError(f"`{event}` is not a function", got=shown(function), hint="pass a function of a Pane")
+        a_function(function, f"`{event}` takes a function", "pass a function of a Pane")
         names.append(getattr(function, "__name__", type(function).__name__))
         calls[event].append((names[-1], function))
     if not objects and not any(calls.values()):
