@@ -125,30 +125,6 @@ def _new(cls: Any, *args: Any, **kwargs: Any) -> Any:
     return object.__new__(cls)
 
 
-def overridden_since(cls: type, name: str) -> set[str]:
-    """Return the methods that subclasses have overridden since the class from which `cls` has the method `name`.
-
-    Where `name` gives in another way what they give, it gives it as they were before.
-
-    Examples
-    --------
-    >>> class Sums:
-    ...     def one(self, value): ...
-    ...     def all(self, values): ...
-    >>> class Products(Sums):
-    ...     def one(self, value): ...
-    >>> overridden_since(Sums, "all"), overridden_since(Products, "all")
-    (set(), {'one'})
-    """
-    overridden = set[str]()
-    for base in cls.__mro__:
-        if name in vars(base):
-            return overridden
-        methods = {n for n, member in vars(base).items() if callable(member) or isinstance(member, (property, staticmethod))}
-        overridden |= {n for n in methods if not n.startswith("__")}
-    return set()
-
-
 def _is_protocol(cls: type) -> bool:
     return bool(cls.__dict__.get("_is_protocol"))
 

@@ -8,9 +8,9 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -159,6 +159,17 @@ class ArrowData(Protocol):
         """Return the columns."""
 
 
+class ArrowBatch(Protocol):
+    """A batch that hands its columns on as one Arrow array of structs."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> object:
+        """Return the columns."""
+
+
+Rows: TypeAlias = "Iterable[T] | ArrowData | ArrowBatch | Iterable[ArrowData] | Iterable[ArrowBatch]"
+"""Rows that can be sent: objects, or Arrow data, also several of them from a list or generator."""
+
+
 @answering(
     "sender",
     {
@@ -218,13 +229,14 @@ class Sender(ClosedAtEnd, Answering, Generic[T]):
         """
         return self._closed or self._spool.closed()
 
-    def send(self, batch: Sequence[T] | ArrowData) -> int:
+    def send(self, batch: Rows[T]) -> int:
         """Send rows; they are on disk when this returns.
 
         Parameters
         ----------
         batch : list of dict or of objects, pyarrow.RecordBatch, pyarrow.Table or frame of pandas, Polars or DuckDB
-            Rows of the stream's schema; an empty batch is legal.
+            Rows of the stream's schema; an empty batch is legal. Anything with Arrow's PyCapsule interface is taken, Arrow's
+            Dataset and Scanner, NumPy records, and a list or generator of such things, which is one send.
 
         Returns
         -------
@@ -252,7 +264,7 @@ class Sender(ClosedAtEnd, Answering, Generic[T]):
             return self.send_soon(batch).result()
         return self._write(self._rows(batch))
 
-    def send_soon(self, batch: Sequence[T] | ArrowData) -> Future[int]:
+    def send_soon(self, batch: Rows[T]) -> Future[int]:
         """Send rows without waiting until they are on disk.
 
         Parameters
@@ -292,7 +304,7 @@ class Sender(ClosedAtEnd, Answering, Generic[T]):
         done.set_result(self._write(sent))
         return done
 
-    async def send_async(self, batch: Sequence[T] | ArrowData) -> int:
+    async def send_async(self, batch: Rows[T]) -> int:
         """:meth:`send` for code that runs in an event loop, which goes on meanwhile.
 
         Parameters
@@ -440,7 +452,7 @@ class Sender(ClosedAtEnd, Answering, Generic[T]):
         if self._lingering is not None:
             self._lingering.close()
 
-    def _rows(self, batch: Sequence[T] | ArrowData) -> pa.RecordBatch | pa.Table:
+    def _rows(self, batch: Rows[T]) -> pa.RecordBatch | pa.Table:
         """Rows of the stream's schema; a table where they are too many for one batch."""
         batches = prepare.as_batches(batch, self._schema)
         return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches, self._schema)

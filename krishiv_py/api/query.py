@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.arrays.capsules import ArrowRows
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.display.html import rows_html
 from krishiv_py.display.lag import LatenessProfile
@@ -565,7 +566,7 @@ class Query(Protocol):
 
 
 @attrs.frozen(eq=False)
-class BoundedResult:
+class BoundedResult(ArrowRows):
     r"""The outcome of a bounded run.
 
     Attributes
@@ -601,6 +602,9 @@ class BoundedResult:
     late_by_stage: dict[str, pa.Table] = attrs.field(factory=dict)
     outputs: dict[str, pa.Table] = attrs.field(factory=dict)
     counters_by_stage: dict[str, dict[str, int]] = attrs.field(factory=dict)
+
+    def _arrow(self) -> pa.Table:
+        return self.table
 
     def _repr_html_(self) -> str:
         """Return the results and late rows as tables, of each output and stage."""

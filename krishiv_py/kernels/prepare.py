@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from krishiv_py.arrays.grouping import normal_key
 from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow
 from krishiv_py.connectors.fit import SENT, fitted, fitted_batch
-from krishiv_py.connectors.frames import arrow_table
+from krishiv_py.connectors.frames import arrow_table, holds_arrow, in_turn
 from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import OperatorError, SchemaError, shown
 from krishiv_py.kernels.columns.evaluate import argument
@@ -496,6 +496,10 @@ def as_batches(rows: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
     """
     if isinstance(rows, pa.RecordBatch):
         return [fitted_batch(rows, schema, SENT, _NOT_SENT)]
+    if in_turn(rows):
+        rows = list(rows)
+    if isinstance(rows, (list, tuple)) and rows and not isinstance(rows[0], Mapping) and holds_arrow(rows[0]):
+        return [batch for part in rows for batch in as_batches(part, schema)]
     if isinstance(rows, Sequence) and not isinstance(rows, (str, bytes)):
         nested = any(pa.types.is_nested(type_) for type_ in schema.types)
         if nested or any(names_of(kind) is not None for kind in {*map(type, rows)} - {dict}):
@@ -505,6 +509,8 @@ def as_batches(rows: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
     if table is not None:
         return [fitted_batch(batch, schema, SENT, _NOT_SENT) for batch in batches_of(table)]
     hint = "send a pyarrow RecordBatch or Table, a list of dicts or objects, or a frame of pandas, Polars or DuckDB"
+    if hasattr(rows, "__aiter__"):
+        hint = "go through it first: await sender.send_async([row async for row in rows])"
     raise SchemaError("not a batch", got=type(rows).__name__, hint=hint)
 
 

@@ -61,7 +61,7 @@ def a_function(value: object, what: str, hint: str, *, got: str | None = None) -
     Raises
     ------
     PlanError
-        When it is no function, or one that is to be awaited (``async def``).
+        When it cannot be called, or is to be awaited (``async def``).
     """
     got = shown(value) if got is None else got
     if not callable(value):
@@ -89,6 +89,30 @@ def call_plainly(function: Callable[..., object], *args: object) -> None:
         return
     what = f"{getattr(function, '__qualname__', type(function).__name__)} returned what is to be awaited"
     raise PlanError(what, got=type(result).__name__, then=_AWAITED, hint=_WAIT)
+
+
+def overridden_since(cls: type, name: str) -> set[str]:
+    """Return the methods that subclasses have overridden since the class from which `cls` has the method `name`.
+
+    Where `name` gives in another way what they give, it gives it as they were before.
+
+    Examples
+    --------
+    >>> class Sums:
+    ...     def one(self, value): ...
+    ...     def all(self, values): ...
+    >>> class Products(Sums):
+    ...     def one(self, value): ...
+    >>> overridden_since(Sums, "all"), overridden_since(Products, "all")
+    (set(), {'one'})
+    """
+    overridden = set[str]()
+    for base in cls.__mro__:
+        if name in vars(base):
+            return overridden
+        methods = {n for n, member in vars(base).items() if callable(member) or isinstance(member, (property, staticmethod))}
+        overridden |= {n for n in methods if not n.startswith("__")}
+    return set()
 
 
 def is_collection(value: object) -> TypeIs[Iterable[Any]]:

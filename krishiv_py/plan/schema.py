@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from krishiv_py.errors import ColumnError, ExpressionError, SchemaError, shown, unknown_column
+from krishiv_py.errors import ColumnError, ExpressionError, SchemaError, failure_text, shown, unknown_column
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.expressions.constants import Doubled, Scalar
@@ -40,7 +40,9 @@ _LEFT_OUT: Final = b"krishiv_left_out"
 
 
 def as_schema(schema: object) -> pa.Schema:
-    """Return a pyarrow schema from a pyarrow schema, a DDL text, a Spark ``StructType`` or a class of rows.
+    """Return a pyarrow schema from one of Arrow, a DDL text, a Spark ``StructType`` or a class of rows.
+
+    One of Arrow is a pyarrow schema, or a schema of another library that has ``__arrow_c_schema__``.
 
     A class of rows is a dataclass, an attrs class, a TypedDict, a NamedTuple or a pydantic model: its fields are the columns.
 
@@ -54,6 +56,8 @@ def as_schema(schema: object) -> pa.Schema:
         schema_read = _plain(schema) or parse.parse_schema(schema)
     elif isinstance(schema, pa.Schema):
         schema_read = schema
+    elif hasattr(schema, "__arrow_c_schema__"):
+        schema_read = _imported(schema)
     elif type(schema).__name__ == "StructType" and hasattr(schema, "jsonValue"):
         schema_read = pa.schema([_from_spark(f) for f in schema.jsonValue()["fields"]])
     elif (fields := row_fields(schema)) is not None:
@@ -78,6 +82,15 @@ def _from_spark(field: dict[str, Any]) -> pa.Field:
         return pa.field(field["name"], spark_arrow(field["type"]))
     except SchemaError as problem:
         raise SchemaError(f"column {field['name']!r}: {problem}") from problem
+
+
+def _imported(schema: object) -> pa.Schema:
+    """Return the schema that another library hands on by Arrow's PyCapsule interface."""
+    try:
+        return pa.schema(schema)
+    except Exception as problem:  # each library has kinds of its own
+        what, hint = f"the {type(schema).__name__} is not a schema", "pass a pyarrow.Schema, or DDL text"
+        raise SchemaError(what, got=failure_text(problem), hint=hint) from problem
 
 
 def checked(schema: pa.Schema) -> pa.Schema:

@@ -25,7 +25,7 @@ from krishiv_py.plan.nodes import (
     stages_read,
     traced,
 )
-from krishiv_py.plan.options.late import LateColumns, LateEventHandler
+from krishiv_py.plan.options.late import LateColumns, LateEventHandler, wanted_of
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import time_name
 from krishiv_py.planner.check import check, needed_columns, pruned
@@ -190,7 +190,7 @@ def stages_for(node: Stage, late: LateColumns | None = None, after: Sequence[Pre
         With what, got, consequence and hint, for everything that cannot run.
     """
     graph = _Graph()
-    wanted = _shown(node.late) if late == "shown" else late or node.late.wants
+    wanted = _shown(node.late) if late == "shown" else late or wanted_of(node.late)
     graph.add(node, wanted, (), shown=late is not None, after=after, followed=False)
     stages = tuple(graph.stages)
     if sum(1 for stage in stages if stage.read) == 1:  # one clock, however many ways lead to it
@@ -240,7 +240,7 @@ class _Graph:
             return self.numbers[id(node)]
         numbers: dict[str | None, int] = {}
         for name, before in stages_read(node.input):
-            wants = _shown(before.late) if shown else before.late.wants
+            wants = _shown(before.late) if shown else wanted_of(before.late)
             numbers[name] = self.add(before, wants, (*path, *([name] if name else [])), shown=shown)
         number = self.numbers[id(node)] = len(self.stages)
         spec = check(node, late=wanted, after=after, followed=followed)

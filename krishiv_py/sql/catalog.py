@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
-from krishiv_py.connectors.frames import holds_arrow
+from krishiv_py.connectors.frames import holds_arrow, in_turn
 from krishiv_py.connectors.lookup_table import as_table, in_types_of_streams
 from krishiv_py.errors import RAISED, PlanError, failure_text, shown
 from krishiv_py.plan.checks import a_function
@@ -102,7 +102,7 @@ def _with_lag(spec: AnyWatermarkSpec | None, lag_us: int) -> AnyWatermarkSpec:
 
 def is_static(table: object) -> bool:
     """Return whether something is a table, or a function that loads one."""
-    return holds_arrow(table) or hasattr(table, "toArrow") or callable(table)
+    return holds_arrow(table) or in_turn(table) or hasattr(table, "toArrow") or callable(table)
 
 
 def static(name: str, table: Any) -> Static:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.api.stages.running import Output, RunMethods
+from krishiv_py.arrays.capsules import ArrowRows
 from krishiv_py.arrays.grouping import among
 from krishiv_py.connectors.lookup_table import tables_are
 from krishiv_py.display.html import rows_html
@@ -42,7 +43,7 @@ Key: TypeAlias = "tuple[str, ...]"
 
 
 @attrs.frozen(eq=False, repr=False)
-class Explanation:
+class Explanation(ArrowRows):
     """The rows of a key around a time: those that came into its results, and those that came too late.
 
     Attributes
@@ -76,6 +77,9 @@ class Explanation:
     results: pa.Table
     _keys: tuple[str, ...] = ()
     _windows: tuple[str, ...] = ()
+
+    def _arrow(self) -> pa.Table:
+        return self.results
 
     def __str__(self) -> str:
         lines, several = [], len(set(self.rows["stage"].to_pylist())) > 1
@@ -317,7 +321,7 @@ _BOUNDS: Final = ("window_start", "window_end")
 
 
 @attrs.frozen(eq=False, repr=False)
-class Comparison:
+class Comparison(ArrowRows):
     """The differences between the results of two plans over one capture.
 
     Attributes
@@ -351,6 +355,9 @@ class Comparison:
     counts: dict[str, int]
     rows: pa.Table
     uncompared: tuple[str, ...] = ()
+
+    def _arrow(self) -> pa.Table:
+        return self.rows
 
     def __str__(self) -> str:
         head = ", ".join(f"{name.replace('_', ' ')}: {n:,}" for name, n in self.counts.items())

@@ -13,6 +13,7 @@ from krishiv_py.api import sources
 from krishiv_py.api.query import NoRunner
 from krishiv_py.api.stages.running import Output, RunMethods, named_outputs
 from krishiv_py.api.stages.stream import Stream
+from krishiv_py.arrays.capsules import ArrowRows
 from krishiv_py.connectors.fit import SOURCE, fitted_batch
 from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.connectors.ranges import next_ranges, node_of, read_range, tell_finished
@@ -99,7 +100,7 @@ def union_of(streams: Mapping[str, Stream], *, source_column: str = "source") ->
 
 
 @attrs.frozen(eq=False)
-class MicroBatch:
+class MicroBatch(ArrowRows):
     """A micro-batch of a source that puts aside what is not a row.
 
     Attributes
@@ -130,6 +131,9 @@ class MicroBatch:
 
     table: pa.Table
     malformed: tuple[Malformed, ...]
+
+    def _arrow(self) -> pa.Table:
+        return self.table
 
 
 def micro_batches(source: Source) -> Iterator[pa.Table]:
@@ -236,7 +240,7 @@ def _takers(takers: Sequence[tuple[int, Branch]]) -> Takers:
 
 
 @attrs.frozen(eq=False, repr=False)
-class StepOutput:
+class StepOutput(ArrowRows):
     """The output of one call.
 
     Attributes
@@ -268,6 +272,9 @@ class StepOutput:
     watermark_us: int
     late_by_stage: dict[str, pa.Table] = attrs.field(factory=dict)
     by_output: dict[str, pa.Table] = attrs.field(factory=dict)
+
+    def _arrow(self) -> pa.Table:
+        return self.results
 
     def __repr__(self) -> str:
         rows = _rows(self.by_output, self.results, "result"), _rows(self.late_by_stage, self.late, "late row")

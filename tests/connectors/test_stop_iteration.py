@@ -82,6 +82,6 @@ def test_it_is_named(name: str) -> None:
 
 
 def test_a_late_handler_too() -> None:
-    timed = stream_of(DDL).watermark("at", 0).with_late_event_handler(StoppingHandler())  # type: ignore[arg-type]
+    timed = stream_of(DDL).watermark("at", 0).with_late_event_handler(StoppingHandler())
     with pytest.raises(kv.KrishivError, match="StopIteration: a bug"):
         fed(Driver(timed.tumbling_window(5).agg(kv.count())))

@@ -41,17 +41,17 @@ class Memory:
     """The buffers of a program, which it fills for each send."""
 
     def __init__(self) -> None:
-        self.at, self.v, self.id = np.zeros(N, "i8"), np.zeros(N), np.zeros(N, "i8")
+        self.times, self.v, self.id = np.zeros(N, "i8"), np.zeros(N), np.zeros(N, "i8")
         self.text = np.zeros(N, "u1")
 
     def fill(self, i: int) -> None:
         """Put the rows of a send into them."""
-        self.at[:] = np.arange(N) * 10 + 100 * i
+        self.times[:] = np.arange(N) * 10 + 100 * i
         self.v[:], self.id[:], self.text[:] = np.arange(N) + 10 * i, np.arange(N) % 2, 97 + np.arange(N) + i
 
     def spoil(self) -> None:
         """Overwrite all of them."""
-        for values in (self.at, self.v, self.id):
+        for values in (self.times, self.v, self.id):
             values[:] = SPOILT
         self.text[:] = 63
 
@@ -60,7 +60,7 @@ class Memory:
         ends = pa.py_buffer(np.arange(N + 1, dtype="i4"))
         texts = pa.Array.from_buffers(pa.string(), N, [None, ends, pa.py_buffer(self.text)])
         lists = pa.ListArray.from_arrays(pa.array(np.arange(N + 1, dtype="i4")), pa.array(self.v))
-        return {"at": pa.array(self.at), "v": pa.array(self.v), "id": pa.array(self.id), "l": lists, "s": texts}
+        return {"at": pa.array(self.times), "v": pa.array(self.v), "id": pa.array(self.id), "l": lists, "s": texts}
 
     def table(self) -> pa.Table:
         """Return them as a table."""
@@ -98,7 +98,7 @@ class Exported:
 
 def _frame(memory: Memory) -> pd.DataFrame:
     texts = {"l": [[x] for x in memory.v], "s": [chr(c) for c in memory.text]}
-    return pd.DataFrame({"at": memory.at, "v": memory.v, "id": memory.id, **texts}, copy=False)
+    return pd.DataFrame({"at": memory.times, "v": memory.v, "id": memory.id, **texts}, copy=False)
 
 
 KINDS: dict[str, Callable[[Memory], Any]] = {
@@ -388,7 +388,7 @@ def test_windows_of_an_assigner() -> None:
     driver, memory, expected = Driver(assigned), Memory(), []
     for i in range(SENDS):
         memory.fill(i)
-        expected += [(at, at + 10, [v]) for at, v in zip(memory.at.tolist(), memory.v.tolist(), strict=True)]
+        expected += [(t, t + 10, [v]) for t, v in zip(memory.times.tolist(), memory.v.tolist(), strict=True)]
         driver.send(memory.table().select(["at", "v"]))
     rows = driver.close().results.to_pylist()
     assert sorted((r["window_start"], r["window_end"], r["x"]) for r in rows) == sorted(expected)

@@ -18,7 +18,7 @@ HEAD = """\
 import dataclasses
 from typing import TypedDict, cast
 from krishiv_py import TimeIntervalWindowOptions, Trigger, WatermarkSpec, WindowAssigner, calendar_window, windows
-from krishiv_py import OpenWindows, WindowTrigger
+from krishiv_py import LateRows, OpenWindows, WindowTrigger
 from krishiv_py.plan.described import Times
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,12 @@ class Many(WindowTrigger):
     ask_every = "10 s"
     def fires(self, windows: OpenWindows) -> npt.NDArray[np.bool_]:
         return (windows.new_rows >= 100) | (windows.newest - windows.start > 5)
+class Alert:
+    wants = "rows"
+    def handle(self, late: LateRows) -> None: print(late.table.num_rows)
+class Wrong:
+    wants = 5
+    def handle(self, late: LateRows) -> None: print(late.table.num_rows)
 class Texts(WindowAssigner):
     longest = "1 day"
     def assign(self, times: Times) -> str: return "" # type: ignore[override]
@@ -55,6 +61,7 @@ LEGAL = [
     'session.memory_stream(Sale)[1].send([Sale("a", 1.0)])',
     'session.memory_stream(Visit)[1].send([{"user": "a"}])',
     'session.memory_stream("user string")[1].send([{"user": "a"}, {"user": None}])',
+    "stream.with_late_event_handler(Alert()).watermark('at', 0).with_late_event_handler(Alert(), on_error='side_output')",
     'stream.expect("at > 3", "drop").watermark("at", 0).expect(col("at") < 9, on_fail="side_output", name="small")',
     'stream.select(doubled("at"), x=doubled(col("at"), 2)).filter(doubled("at") > 1).map_batches(lambda b: b, on_error="fail")',
     "waits(query.status)",
@@ -157,6 +164,7 @@ ILLEGAL = {
     "outputs have sinks": "session.start(timed.tumbling_window(1).agg(count()))",
     "duplicates have two ways": 'timed.drop_duplicates("user", within=5, duplicates="drop")',
     "rows are not aggregated without a window": "timed.drop_duplicates(within=5).agg(count())",
+    "a handler wants a text": 'stream.watermark("at", 0).with_late_event_handler(Wrong())',
     "a handler handles": 'stream.watermark("at", 0).with_late_event_handler(print)',
     "an expression has no truth value that a type checker would let through as a filter": "stream.filter(True)",
 }

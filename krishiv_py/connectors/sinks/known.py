@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias, runtime_checkable
 import attrs
 import pyarrow as pa
 
+from krishiv_py.arrays.capsules import ArrowRows
 from krishiv_py.connectors.sink import (
     Delivery,
     FileSink,
@@ -40,7 +41,7 @@ from krishiv_py.plan.options.late import LateEventHandler, LateRows, LateWanted,
     },
 )
 @attrs.frozen(eq=False)
-class MemorySink(TableSink, Answering):
+class MemorySink(TableSink, ArrowRows, Answering):
     """Arrow tables in the driver's memory: :meth:`table` gives all rows so far.
 
     Attributes
@@ -113,6 +114,13 @@ class MemorySink(TableSink, Answering):
         """
         parts = [t for batch in sorted(self.tables) for t in self.tables[batch]]
         return pa.concat_tables(parts) if parts else None
+
+    def _arrow(self) -> pa.Table:
+        rows = self.table()
+        if rows is None:
+            hint = "pass query.results(), which has the columns without rows, too"
+            raise PlanError("the memory sink has no rows yet, so its columns are not known", got="no rows", hint=hint)
+        return rows
 
 
 _LONGEST: Final = 200

@@ -8,10 +8,9 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 import attrs
 import pyarrow as pa
 
-from krishiv_py.calls import overridden_since
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.aggregates.calls import AggCall, aggregate, column_of
-from krishiv_py.plan.checks import a_function, one_of, plain_methods
+from krishiv_py.plan.checks import a_function, one_of, overridden_since, plain_methods
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.types import normal_type
 

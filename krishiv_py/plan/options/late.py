@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.arrays.capsules import ArrowRows
 from krishiv_py.errors import RAISED, OperatorError, PlanError, failure_text, shown
 from krishiv_py.plan.checks import a_number, call_plainly, one_of, plain_methods
 
@@ -41,7 +42,7 @@ LateColumns: TypeAlias = Literal["rows", "keys", "count", "shown"]
 
 
 @attrs.frozen(eq=False)
-class LateRows:
+class LateRows(ArrowRows):
     """Late rows of one micro-batch.
 
     Attributes
@@ -76,6 +77,9 @@ class LateRows:
     operator: str
     batch_id: int
 
+    def _arrow(self) -> pa.Table:
+        return self.table
+
 
 @runtime_checkable
 class LateEventHandler(Protocol):
@@ -98,11 +102,16 @@ class LateEventHandler(Protocol):
     """
 
     @property
-    def wants(self) -> LateWanted:
+    def wants(self) -> str:
         """Whole ``"rows"``, their ``"keys"``, or only their ``"count"``: asking for less is cheaper."""
 
     def handle(self, late: LateRows) -> None:
         """Take the rows of one batch, `late`."""
+
+
+def wanted_of(handler: LateEventHandler) -> LateWanted:
+    """Return what a `handler` wants, which is typed as a text: type checkers take ``wants = "rows"`` in a class for one."""
+    return cast(LateWanted, handler.wants)
 
 
 def a_late_handler(handler: object) -> LateEventHandler:
@@ -282,7 +291,7 @@ class SparedLateEventHandler:
     @property
     def wants(self) -> LateWanted:
         """Return what the other one wants."""
-        return self.handler.wants
+        return wanted_of(self.handler)
 
     @property
     def name(self) -> str:

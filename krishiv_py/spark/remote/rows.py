@@ -24,7 +24,7 @@ from krishiv_py.connectors.publish import blamed
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, Sink, TableSink
 from krishiv_py.connectors.sinks.known import ConsoleSink, MemorySink, SideOutputLateEventHandler, side_output
 from krishiv_py.errors import CheckpointError, KrishivError, OperatorError, own_type
-from krishiv_py.plan.options.late import LateWanted
+from krishiv_py.plan.options.late import LateWanted, wanted_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.redaction import redacted
 from krishiv_py.runtime.batch import deliver
@@ -104,7 +104,7 @@ def with_client(
             takers[key] = _sinking(to)
         elif to is None:
             takers[key] = _handing(stage.late, stage.spec.name)
-        away = Away(ForClient(folder, key), stage.late.wants)
+        away = Away(ForClient(folder, key), wanted_of(stage.late))
         stages.append(attrs.evolve(stage, node=attrs.evolve(stage.node, late=away)) if key in takers else stage)
     return attrs.evolve(plan, stages=tuple(stages), parts=()), tuple(there), takers
 

@@ -59,10 +59,10 @@ def _mixed(kernel: AggKernel) -> AggKernel:
         """Sees halves."""
 
     @attrs.frozen
-    class Further(Mixed):
+    class Mended(Mixed):
         """Overrides nothing."""
 
-    return _instance(Further, kernel)
+    return _instance(Mended, kernel)
 
 
 def _doubled(kernel: AggKernel) -> AggKernel:
@@ -121,7 +121,7 @@ def test_other_results(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _windows(call) == expected
 
 
-def test_what_a_class_says_itself_stands() -> None:
+def test_what_a_class_says_itself_holds() -> None:
     """A subclass may say that a shortcut is still right, and one that overrides nothing else inherits all."""
 
     class Named(FloatSum):
