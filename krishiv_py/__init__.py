@@ -222,6 +222,10 @@ __all__ = [
     "when",
 ]
 
-calls.checked_face(globals())
+calls.checked_face(
+    globals(),
+    *("compat", "connectors", "display", "errors", "functions", "lineage", "logs", "metrics", "otel", "sql", "testing", "ui"),
+    "windows",
+)
 for _group in _GROUPS:  # users get these of a column, without their names
     calls.checked_class(_group)

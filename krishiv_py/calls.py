@@ -170,6 +170,7 @@ def _hint(cls: Any, name: str, args: tuple[Any, ...]) -> str:
 
 
 C = TypeVar("C", bound=type)
+_OF_MODULES: Final = ("__all__", "__doc__", "__file__", "__name__", "__package__", "__path__", "__spec__", "__version__")
 
 SWITCH: Final = "KRISHIV_PY_FULL_TRACEBACKS"
 """The environment variable that keeps the frames of this library in tracebacks: for those who develop it."""
@@ -212,9 +213,10 @@ _OPERATORS: Final = frozenset(
 )
 
 
-def checked_face(names: dict[str, Any]) -> None:
+def checked_face(names: dict[str, Any], *modules: str) -> None:
     """Check the calls of all functions and classes that a module offers, given its ``globals()``.
 
+    ``dir(...)`` and completion show what it offers, and of its `modules` those that are loaded.
     Functions are replaced in this module only, so that code of the library calls them as they are. Classes are changed in
     place, with the classes of the library that they are derived from.
     """
@@ -225,6 +227,7 @@ def checked_face(names: dict[str, Any]) -> None:
             checked.__module__ = names["__name__"]  # where pickle finds this one
         elif inspect.isclass(thing) and not issubclass(thing, BaseException):
             checked_class(thing)
+    names["__dir__"] = lambda: sorted({*names["__all__"], *(n for n in (*_OF_MODULES, *modules) if n in names)})
 
 
 def checked_class(cls: C) -> C:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar
+
+from typing_extensions import Self
 
 from krishiv_py.errors import MethodError, OrderError, PlanError
 
@@ -113,3 +115,22 @@ class Answering:
             if isinstance(held, property):
                 return held.__get__(self)  # it raised an AttributeError of its own, which Python has dropped
             raise no_such_name(type(self), name)
+
+
+class OfOneProcess(Answering):
+    """An object that stays where it was made: to pickle it is an error that says what to send instead. A copy is the same."""
+
+    __slots__ = ()
+    _instead: ClassVar[tuple[str, str]]
+    """What it is or has, and what to write."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        got, hint = self._instead
+        kind = getattr(type(self), _KIND, type(self).__name__)
+        raise PlanError(f"{kind} cannot be pickled", got=got, hint=hint)

@@ -19,7 +19,7 @@ from typing_extensions import TypeVar
 from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import SenderClosedError, SpoolError
 from krishiv_py.lazy import lazy
-from krishiv_py.missing import Answering, answering
+from krishiv_py.missing import OfOneProcess, answering
 from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
 from krishiv_py.plan.running import Control
@@ -166,7 +166,7 @@ class ArrowBatch(Protocol):
         """Return the columns."""
 
 
-Rows: TypeAlias = "Iterable[T] | ArrowData | ArrowBatch | Iterable[ArrowData] | Iterable[ArrowBatch]"
+Rows: TypeAlias = "Iterable[T | ArrowData | ArrowBatch] | ArrowData | ArrowBatch"
 """Rows that can be sent: objects, or Arrow data, also several of them from a list or generator."""
 
 
@@ -177,7 +177,7 @@ Rows: TypeAlias = "Iterable[T] | ArrowData | ArrowBatch | Iterable[ArrowData] | 
         "end finish stop complete": "write sender.close(), the end of input, or with sender:",
     },
 )
-class Sender(ClosedAtEnd, Answering, Generic[T]):
+class Sender(ClosedAtEnd, OfOneProcess, Generic[T]):
     """Feeds a memory stream; calls from several threads are put in order.
 
     Every call of :meth:`send` is one micro-batch. With ``linger`` (:meth:`~krishiv_py.Session.memory_stream`) sends that come
@@ -193,6 +193,11 @@ class Sender(ClosedAtEnd, Answering, Generic[T]):
     ...     stream.watermark("at", 0).tumbling_window(10).agg(count()).collect().to_pylist()
     [{'window_start': 0, 'window_end': 10, 'count': 2}]
     """
+
+    _instead = (
+        "a lock of this process",
+        "call session.memory_stream(..., spool=folder) there, with the folder of this one: senders take turns",
+    )
 
     def __init__(
         self,

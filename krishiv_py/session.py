@@ -26,7 +26,7 @@ from krishiv_py.display.html import session_html
 from krishiv_py.display.text import LaidOut
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.missing import Answering, answering
+from krishiv_py.missing import OfOneProcess, answering
 from krishiv_py.plan.checks import PROFILES, PathLike, a_number, a_path, a_text, file_name, is_collection, one_of
 from krishiv_py.plan.durations import Duration, TimePoint, to_us
 from krishiv_py.plan.nodes import MemorySource
@@ -103,7 +103,7 @@ class SessionBuilder(SessionOptions):
 
 
 @answering("session", ON_SESSION)
-class Session(FileSources, RangedSources, OtherStreams, Answering):
+class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
     """Makes streams and runs queries.
 
     Make one with :meth:`in_process`, :meth:`embedded`, :meth:`builder`, :meth:`connect` or :meth:`from_spark`. It is also a
@@ -120,6 +120,8 @@ class Session(FileSources, RangedSources, OtherStreams, Answering):
     ...     query.results().to_pylist()
     [{'user': 'ann', 'window_start': 0, 'window_end': 60000, 'count': 1}]
     """
+
+    _instead = ("threads, queries and folders of this process", "open a session in the other process: Session.in_process()")
 
     _runner: runtime.SparkRunner | process.ProcessRunner
 

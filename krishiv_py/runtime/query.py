@@ -29,7 +29,7 @@ from krishiv_py.kernels.prepare import late_output_schema, refused, refused_rows
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.logs import BatchCounts, RecentTimes
-from krishiv_py.missing import Answering, answering
+from krishiv_py.missing import OfOneProcess, answering
 from krishiv_py.plan.checks import PathLike
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.options.late import SparedLateEventHandler
@@ -437,11 +437,13 @@ _IN_PROGRESS: Final = "rows late counters open_windows state_bytes firings doubt
         "isActive is_active is_running running": 'write query.status == "running"',
     },
 )
-class RunningQuery(Answering):
+class RunningQuery(OfOneProcess):
     """Implements the part of :class:`krishiv_py.api.query.Query` that no engine changes.
 
     An engine adds `status`, `exception`, `state`, `stop` and how to wait.
     """
+
+    _instead = ("a query that runs in this process", "send what is needed of it: query.results(), query.progress or query.id")
 
     def __init__(self, name: str, ledger: BucketMetrics, plan: PhysicalPlan, note: str | None, rows: QueryRows) -> None:
         self._name = name

@@ -31,7 +31,7 @@ from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.kernels.watermark import ONLY, Clocks, no_such_source
 from krishiv_py.logs import BatchCounts, BatchLines
-from krishiv_py.missing import Answering, answering
+from krishiv_py.missing import OfOneProcess, answering
 from krishiv_py.plan.checks import PathLike, a_path, a_switch, a_text, is_collection
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.options.query import OnChange, given_begin
@@ -58,7 +58,7 @@ from krishiv_py.testing.sends import DriverInput, Feed, ManualClock, StepOutput,
         "sender put push feed": "write driver.send(rows)",
     },
 )
-class Driver(Answering):
+class Driver(OfOneProcess):
     """Runs an aggregated stream micro-batch by micro-batch (SEMANTICS §2.3).
 
     Parameters
@@ -92,6 +92,8 @@ class Driver(Answering):
     >>> driver.send([{"user": "a", "at": 2_000}]).late.select(["at", "reason"]).to_pylist()
     [{'at': 2000, 'reason': 'late'}]
     """
+
+    _instead = ("state in this process", "send the rows, or a function that builds the pipeline, and make Driver(...) there")
 
     def __init__(
         self,

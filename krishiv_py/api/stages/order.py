@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from krishiv_py.api import elsewhere
-from krishiv_py.errors import PlanError
-from krishiv_py.missing import Answering
+from krishiv_py.missing import OfOneProcess
 from krishiv_py.plan.aggregates.outputs import computed
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.nodes import Draft, UnionSource, Watermark, source_of, stages_read
@@ -16,7 +15,7 @@ from krishiv_py.plan.schema import RESERVED
 from krishiv_py.redaction import redacted
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    pass
 
 
 WINDOWS: Final = (
@@ -164,20 +163,14 @@ _MOST_NAMES: Final = 6
 _LONGEST: Final = 160
 
 
-class ShownInALine(Answering):
+class ShownInALine(OfOneProcess):
     """A stream whose ``repr`` is one line: what it is, its columns, keys and window. Nothing changes it: a copy is the same."""
 
     __slots__ = ()
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
-
-    def __reduce__(self) -> NoReturn:
-        hint = "send a function that builds the pipeline: def pipeline(stream): return stream.watermark(...)"
-        raise PlanError(f"{type(self).__name__} cannot be pickled", got="a plan that belongs to its session", hint=hint)
+    _instead = (
+        "a plan that belongs to its session",
+        "send a function that builds the pipeline: def pipeline(stream): return stream.watermark(...)",
+    )
 
     def _said(self) -> list[str]:
         """Return the parts of the line."""
