@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from krishiv_py.api import elsewhere
 from krishiv_py.missing import OfOneProcess
@@ -13,10 +13,6 @@ from krishiv_py.plan.nodes import Draft, UnionSource, Watermark, source_of, stag
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec, lag_text, least_of
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.redaction import redacted
-
-if TYPE_CHECKING:
-    pass
-
 
 WINDOWS: Final = (
     *("tumbling_window", "hopping_window", "sliding_window", "cumulate_window", "lookback_window"),
