@@ -122,7 +122,7 @@ class OfOneProcess(Answering):
 
     __slots__ = ()
     _instead: ClassVar[tuple[str, str]]
-    """What it is or has, and what to write."""
+    """The reason in a few words, and what to write."""
 
     def __copy__(self) -> Self:
         return self
