@@ -1,4 +1,4 @@
-"""What belongs to one process says so when it is pickled; and the package shows what it offers."""
+"""Objects that belong to one process say so when they are pickled; and the package shows what it offers."""
 
 from __future__ import annotations
 

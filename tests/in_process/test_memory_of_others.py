@@ -1,4 +1,4 @@
-"""What a call has taken is the library's: who sent, returned or registered it may write to that memory afterwards."""
+"""Memory that a call has taken is the library's: who sent, returned or registered it may write to it afterwards."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ KINDS: dict[str, Callable[[Memory], Any]] = {
     "of another library": lambda memory: Exported(memory.table()),
     "list of dicts": lambda memory: memory.table().to_pylist(),
 }
-"""What may be sent, over the memory of the program."""
+"""Kinds of rows that may be sent, over the memory of the program."""
 
 
 def _timed(stream: Stream) -> TimedStream:
