@@ -18,6 +18,8 @@ _CELL = re.compile(r"<t[dh]\b[^>]*>.*?</t[dh]>", re.DOTALL)
 _CODE = re.compile(r"<code>[^<]*</code>")
 _JOINT = re.compile(r"(?<=[\w)][_.(/,])(?=[\w.&])")
 _DRAWN = re.compile(r'<img alt="([^"]*)" src="[^"]*img/drawn/([\w-]+)\.svg"\s*/?>')
+_BASES = re.compile(r'<p class="doc doc-class-bases">.*?</p>', re.DOTALL)
+_BASE = re.compile(r"<code>.*?</code>", re.DOTALL)
 _MESSAGES = re.compile(r"<!-- messages of (\w+) -->")
 _RULES = re.compile(r"^\*\*(?=((?:§\d+\.\d+(?:, )?)+))", re.MULTILINE)
 PAGES = {"CHANGELOG.md": "development/changes.md", "CONTRIBUTING.md": "development/contributing.md"}
@@ -64,7 +66,18 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     """Put drawn pictures into the page itself, where they take its colours; let names in tables break at their joints."""
     folder = Path(config.docs_dir) / "img" / "drawn"
     drawn = _DRAWN.sub(lambda found: _inline((folder / f"{found[2]}.svg").read_text(encoding="utf-8"), found[1]), html)
+    drawn = searching.with_words(drawn, page)
     return _CELL.sub(lambda cell: _CODE.sub(lambda code: _JOINT.sub("<wbr>", code[0]), cell[0]), drawn)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Name those bases of a class that readers can look up; the others are how the library is built."""
+    return _BASES.sub(lambda found: _public(found[0], _BASE.findall(found[0])), output)
+
+
+def _public(paragraph: str, bases: list[str]) -> str:
+    kept = [base for base in bases if 'title="krishiv_py.' not in base]
+    return f'<p class="doc doc-class-bases">Bases: {", ".join(kept)}</p>' if kept else "" if bases else paragraph
 
 
 def _inline(svg: str, words: str) -> str:

@@ -1,6 +1,6 @@
 """Words that readers search for, by the page that answers them; pages that the search leaves out, or puts last.
 
-The words are tags of pages: they are found as titles are, and are not shown on the page.
+The words are tags of pages, which rank them, and a line below the title that is not shown: the search finds only what is there.
 """
 
 from __future__ import annotations
@@ -51,6 +51,12 @@ LEFT_OUT: Final = ("systems/", "development/changes.md")
 """Places that are there to look things up: the five texts, and notes of changes."""
 LAST: Final = ("performance.md", "development/", "architecture.md")
 """Pages with most of the words of the others."""
+
+
+def with_words(html: str, page: Page) -> str:
+    """Return the content of a page with the words that it answers, below its title."""
+    words = WORDS.get(page.file.src_uri)
+    return html if words is None else html.replace("</h1>", f'</h1>\n<p class="searched">{", ".join(words)}</p>', 1)
 
 
 def guide(page: Page) -> None:

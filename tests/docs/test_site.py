@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.test_reference import entries
+from scripts.docs import searching
+from tests.house.test_reference import entries as public_names
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_public_name_has_a_place_on_a_page(site: Path) -> None:
     pages = "".join(page.read_text() for page in (site / "reference").glob("*.html"))
     ids = set(re.findall(r'id="([^"]+)"', pages))
-    assert [name for name in entries() if name != "krishiv_py.errors" and name not in ids] == []
+    assert [name for name in public_names() if name != "krishiv_py.errors" and name not in ids] == []
     assert {
         "krishiv_py.Session.memory_stream",
         "krishiv_py.Session.read_parquet",
@@ -67,6 +68,28 @@ def test_the_search_knows_every_page_and_works_without_a_server(site: Path) -> N
     pages = {page for page in pages if not page.startswith("systems/")}  # texts to read next to the library, no answers
     assert {entry["location"].partition("#")[0] for entry in actual} == pages
     assert any(entry["location"].endswith("#krishiv_py.Session.sql") for entry in actual)
+
+
+@pytest.mark.xdist_group("site")
+def test_the_search_finds_what_readers_call_it(site: Path) -> None:
+    """Each page has the words that it answers, as text and as tags; texts and change notes are left out."""
+    text = (site / "search" / "search_index.js").read_text()
+    entries = {entry["location"]: entry for entry in json.loads(text.removeprefix("var __index = "))["docs"]}
+    for page, words in searching.WORDS.items():
+        entry = entries[page.replace(".md", ".html")]
+        assert entry["tags"] == list(words) and all(word in entry["text"].lower() for word in words), page
+    assert not any(place.startswith(("systems/", "development/changes")) for place in entries)
+    answers = {word: page for page, words in searching.WORDS.items() for word in words}
+    wanted = {"no results": "debugging", "top n": "sql", "late data": "late-events", "debezium": "kafka", "backfill": "history"}
+    assert {word: answers[word] for word in wanted} == {word: f"{page}.md" for word, page in wanted.items()}
+    assert answers["silence"] == "event-time.md" and entries["performance.html"]["boost"] < 1
+
+
+@pytest.mark.xdist_group("site")
+def test_no_page_names_a_base_that_has_no_place(site: Path) -> None:
+    for page in (site / "reference").glob("*.html"):
+        for bases in re.findall(r'<p class="doc doc-class-bases">.*?</p>', page.read_text(), re.S):
+            assert 'title="krishiv_py.' not in bases and "<code>" in bases, (page.name, bases)
 
 
 @pytest.mark.xdist_group("site")
