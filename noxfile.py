@@ -97,6 +97,13 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def queries(session: nox.Session) -> None:
+    """Five thousand random SQL queries compared with DuckDB; ``KRISHIV_SEED=7`` makes others, ``KRISHIV_QUERIES`` more."""
+    many = {"KRISHIV_QUERIES": os.environ.get("KRISHIV_QUERIES", "5000")}
+    session.run(PYTHON, "-m", "pytest", "tests/fuzz/test_sql_queries.py", "-n", "2", *session.posargs, env=many)
+
+
+@nox.session
 @nox.parametrize("engine", ["driver", "bounded", "streaming", "connect", "cluster", "cluster_bounded"])
 def goldens(session: nox.Session, engine: str) -> None:
     """The golden cases on each engine; ``-- FILE`` for a file of your own."""

@@ -133,6 +133,30 @@ def wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return pa.string() if pa.string() in pair and pa.binary() not in pair else None
 
 
+def key_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type in which keys of both meet the right ones: as :func:`wider`, but exact where one of them is.
+
+    Whole numbers beyond 2**53 are several to one double.
+    """
+    floating = [pa.types.is_floating(t) for t in (one, other)]
+    if is_numeric(one) and is_numeric(other) and any(floating) and not all(floating):
+        exact = one if floating[1] else other
+        return pa.int64() if pa.types.is_integer(exact) else exact
+    return wider(one, other)
+
+
+def conversion(column: str, source: pa.DataType, wanted: pa.DataType) -> str:
+    """Return how a column is written in another type, in Python: whole numbers that are times are milliseconds."""
+    text = f"col({column!r})"
+    instant = pa.timestamp("us", "UTC")
+    if pa.types.is_temporal(source) and pa.types.is_int64(wanted):
+        return f"{text}.unix_millis()" if source == instant else f'{text}.cast("timestamp").unix_millis()'
+    if pa.types.is_int64(source) and pa.types.is_temporal(wanted):
+        made = f'func("timestamp_millis", {text})'
+        return made if wanted == instant else f'{made}.cast("{type_text(wanted)}")'
+    return f'{text}.cast("{type_text(wanted)}")'
+
+
 def is_numeric(type_: pa.DataType) -> bool:
     """Return whether values of a type are numbers: whole, floating or exact ones."""
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))

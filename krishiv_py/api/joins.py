@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -26,6 +26,7 @@ from krishiv_py.plan.joins import (
     IntervalJoin,
     Join,
     JoinType,
+    LookupType,
     WindowJoin,
 )
 from krishiv_py.plan.nodes import BatchFunction, Draft, MapBatches, Node, Stage, source_of
@@ -35,7 +36,7 @@ from krishiv_py.plan.schema import check_key_type, is_key_type, require_columns,
 from krishiv_py.plan.sides import Side, both, check_keys, named
 from krishiv_py.plan.windows.fixed import HoppingWindow
 from krishiv_py.plan.windows.window import finer_than_ms
-from krishiv_py.types import type_text
+from krishiv_py.types import key_type, type_text
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages.results import ResultStream
@@ -174,8 +175,6 @@ def merged_draft(left: Draft, right: Draft) -> Draft:
     return attrs.evolve(left, explicit=explicit, late_handler=late or left.late_handler)
 
 
-LookupType: TypeAlias = Literal["left", "inner"]
-"""True where rows that find nothing stay."""
 LookupKeys: TypeAlias = "str | Expr | Sequence[str | Expr | tuple[str | Expr, str | Expr]] | Mapping[str, str]"
 """The parts of a row and of a table that are equal: columns, or expressions."""
 
@@ -185,23 +184,27 @@ def looked_up(
     table: Any,
     on: LookupKeys,
     columns: Sequence[str] | Mapping[str, str] | None,
-    how: str,
+    how: LookupType,
     validity: tuple[str, str] | None,
     at: str | None,
     reload: Duration | None,
 ) -> tuple[BatchFunction, pa.Schema]:
     """Return the step over rows of `schema`, and the schema it makes."""
-    one_of(how, "how", ("left", "inner"))
+    one_of(how, "how", ("left", "inner", "semi", "anti"))
     static = _table(table, reload)
     keys = _lookup_keys(on, schema, static.schema)
     valid = _validity(validity, at, schema, static.schema)
+    if how in ("semi", "anti"):
+        if columns is not None:
+            raise PlanError(f"a {how} lookup adds no columns", got=shown(columns), hint="leave `columns` out")
+        columns = ()
     picked = _picked(columns, static.schema, keys, () if valid is None else (valid.starts, valid.ends))
     taken = {n.lower() for n in schema.names}
     twice = [name for _, name in picked if name.lower() in taken]
     if twice:
         hint = f'name them otherwise: columns={{"{twice[0]}": "{twice[0]}_found"}}'
         raise SchemaError("rows have columns of these names already", got=", ".join(twice), hint=hint)
-    step = lookup.Lookup(static.current, keys, picked, how == "left", valid)
+    step = lookup.Lookup(static.current, keys, picked, how, valid)
     fields = [static.schema.field(column).with_name(name).with_nullable(True) for column, name in picked]
     return step, pa.schema([*schema, *fields])
 
@@ -255,7 +258,12 @@ def _lookup_keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[E
         one, other = evaluate.expr_type(pair[0], rows), evaluate.expr_type(pair[1], table)
         if one != other:
             got = f"{_named(pair[0])} is {type_text(one)}, {_named(pair[1])} is {type_text(other)}"
-            hint = f'cast one of them: on=[(col("a").cast("{type_text(other)}"), "b")]'
+            both = key_type(one, other)
+            cast = [
+                _named(key) if both in (None, t) else f'{_written(key)}.cast("{type_text(both)}")'
+                for key, t in zip(pair, (one, other), strict=True)
+            ]
+            hint = "give both one type" if both is None else f"write on=[({cast[0]}, {cast[1]})]"
             raise ColumnError("the key of rows and table has other types", got=got, hint=hint)
         keys.append(pair)
     return tuple(keys)
@@ -307,6 +315,10 @@ def _key(key: object, schema: pa.Schema, where: str) -> Expr:
 def _named(key: Expr) -> str:
     """Return a key in an error."""
     return repr(key.name) if isinstance(key, Col) else repr(key)
+
+
+def _written(key: Expr) -> str:
+    return f'col("{key.name}")' if isinstance(key, Col) else f"({key!r})"
 
 
 def _listed_columns(names: object) -> list[str]:

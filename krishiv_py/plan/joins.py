@@ -128,6 +128,8 @@ class IntervalJoin(Join):
 
 Direction: TypeAlias = Literal["backward", "forward", "nearest"]
 AsofType: TypeAlias = Literal["left", "inner"]
+LookupType: TypeAlias = Literal["left", "inner", "semi", "anti"]
+"""The rows that are given: all, those that find something once for each row of the table or once, those that find nothing."""
 DIRECTIONS: Final[tuple[Direction, ...]] = ("backward", "forward", "nearest")
 ASOF_TYPES: Final[tuple[AsofType, ...]] = ("left", "inner")
 

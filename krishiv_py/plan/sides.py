@@ -20,7 +20,7 @@ from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
 from krishiv_py.plan.nodes import KEPT, Node, Project, UnionSource, Watermark, is_marked, source_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec, most_lag_us
 from krishiv_py.plan.schema import RESERVED, check_key_type, time_kind
-from krishiv_py.types import type_text, wider
+from krishiv_py.types import key_type, type_text
 
 LEFT, RIGHT = "left", "right"
 TIME: Final = f"{RESERVED}time"
@@ -107,7 +107,7 @@ def check_keys(left: Side, right: Side) -> None:
 
 def _cast_hint(left: tuple[str, pa.DataType], right: tuple[str, pa.DataType]) -> str:
     """Return the cast that makes keys of other types comparable."""
-    both = wider(left[1], right[1])
+    both = key_type(left[1], right[1])
     if both is None:
         return "join on columns of one type"
     casts = {

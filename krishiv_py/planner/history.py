@@ -24,7 +24,7 @@ from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.check import needed_columns, pruned
 from krishiv_py.planner.cut import Branch
 from krishiv_py.planner.physical import PhysicalPlan, Read
-from krishiv_py.types import type_text
+from krishiv_py.types import conversion, type_text
 
 BEFORE_SEAM: Final = "before_until"
 """The counter of live rows that are of the history, by their time."""
@@ -186,7 +186,7 @@ def _check(archive: Archive, read: Read, name: str, single: bool) -> None:
         result = archive.schema.field(column).type
         if result != wanted:
             got = f"{column}: {type_text(result)} for {type_text(wanted)}"
-            hint = f".with_column({column!r}, col({column!r}).cast({type_text(wanted)!r}))"
+            hint = f"write .with_column({column!r}, {conversion(column, result, wanted)}) on the archive"
             raise SchemaError(f"the archive of {name!r} has a column in another type than the source", got=got, hint=hint)
     if archive.source.puts_aside and not live.puts_aside:
         raise PlanError(

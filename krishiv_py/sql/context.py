@@ -15,6 +15,7 @@ from krishiv_py.connectors.sinks.known import BatchConsumer, as_sink
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.durations import Duration
+from krishiv_py.plan.expressions.allread import check_read
 from krishiv_py.plan.expressions.sqltext import quiet_parser
 from krishiv_py.sql.catalog import Registered, Static, is_static, registered, static, unknown_sink
 from krishiv_py.sql.scope import Env
@@ -124,7 +125,7 @@ class SqlContext:
                 hint = "write session.start(session.sql_outputs(text)), or leave INSERT INTO out and .start(sink)"
                 then = "sql() gives a plan without a sink"
                 raise PlanError("INSERT INTO is for sql_outputs()", got=text.strip(), then=then, hint=hint)
-            planned = self._planned(statement)
+            planned = self._planned(statement, self._set)
         except RecursionError as problem:
             raise _too_deep(text) from problem
         return planned
@@ -163,11 +164,11 @@ class SqlContext:
         >>> {name: t.num_rows for name, t in Driver(outputs).send([{"user": "a", "at": 1, "n": 1}]).by_output.items()}
         {'large': 0, 'users': 1}
         """
-        before, outputs = dict(self._set), dict[str, Output]()
+        settings, outputs = dict(self._set), dict[str, Output]()
         try:
             for tree in statements_of(text):
                 if isinstance(tree, sg.Set):
-                    self._set.update([setting_of(tree)])
+                    settings.update([setting_of(tree)])
                     continue
                 name, query = inserted(tree)
                 sink = self._sinks.get(name.lower())
@@ -176,36 +177,36 @@ class SqlContext:
                 if name.lower() in outputs:
                     hint = "write one INSERT INTO with UNION ALL, or register the queries' sinks apart"
                     raise PlanError("two queries go to one sink", got=name, hint=hint)
-                outputs[name.lower()] = self._planned(query).to(sink[1], name=sink[0])
+                outputs[name.lower()] = self._planned(query, settings).to(sink[1], name=sink[0])
             if not outputs:
                 hint = "write INSERT INTO name SELECT ..."
                 raise PlanError("there is no INSERT INTO", got=text.strip(), hint=hint)
         except RecursionError as problem:
             raise _too_deep(text) from problem
-        except PlanError:
-            self._set = before
-            raise
+        self._set = settings
         return list(outputs.values())
 
-    def _planned(self, tree: Query) -> Stream | ResultStream:
+    def _planned(self, tree: Query, settings: dict[str, int]) -> Stream | ResultStream:
         """Return the plan of a query, which has used up what was set for it."""
-        env = Env(dict(self._tables), self._set.get("watermark.lag"), self._set.get("deduplication.within"))
+        env = Env(dict(self._tables), settings.get("watermark.lag"), settings.get("deduplication.within"))
         planned = plan(tree, env)
-        self._check_used(env, planned, tree.sql("spark"))
-        self._set.clear()  # a query that was refused did not use it up
+        check_read(tree)
+        text = tree.sql("spark")
+        if env.lag_us is not None and planned._plan().stateless:
+            hint = "SET it right before a query with windows, joins or distinct rows; or write the query again"
+            raise self._dropped("watermark.lag", "has no watermark", settings, text, hint)
+        if env.within_us is not None and not env.used:
+            hint = "write SELECT DISTINCT, or ROW_NUMBER() OVER (PARTITION BY id ORDER BY ts) with rn = 1"
+            raise self._dropped("deduplication.within", "drops no duplicates", settings, text, hint)
+        settings.clear()  # a query that was refused did not use it up
         return planned
 
-    def _check_used(self, env: Env, planned: Stream | ResultStream, text: str) -> None:
-        if env.lag_us is not None and planned._plan().stateless:
-            del self._set["watermark.lag"]
-            then = "the setting had no effect, and is dropped"
-            hint = "SET it right before a query with windows, joins or distinct rows; or write the query again"
-            raise PlanError("watermark.lag was set, and the query has no watermark", got=text, then=then, hint=hint)
-        if env.within_us is not None and not env.used:
-            del self._set["deduplication.within"]
-            then = "the setting had no effect, and is dropped"
-            hint = "write SELECT DISTINCT, or ROW_NUMBER() OVER (PARTITION BY id ORDER BY ts) with rn = 1"
-            raise PlanError("deduplication.within was set, and the query drops no duplicates", got=text, then=then, hint=hint)
+    def _dropped(self, name: str, lacks: str, settings: dict[str, int], text: str, hint: str) -> PlanError:
+        """Drop a setting that had no effect, and return the error that says so."""
+        if self._set.get(name) == settings[name]:  # and not one that was set in the text
+            del self._set[name]
+        then = "the setting had no effect, and is dropped"
+        return PlanError(f"{name} was set, and the query {lacks}", got=text, then=then, hint=hint)
 
 
 def _too_deep(text: str) -> PlanError:

@@ -10,7 +10,7 @@ import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.results import ResultStream, results_of
-from krishiv_py.errors import PlanError
+from krishiv_py.errors import ExpressionError, PlanError, unknown_column
 from krishiv_py.plan.aggregates.calls import DEFINITIONS, AggCall, AggregateDefinition
 from krishiv_py.plan.aggregates.numbers import count
 from krishiv_py.plan.aggregates.outputs import AggregateColumns
@@ -21,8 +21,17 @@ from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.expressions.sqltext import quiet_parser, spelled
 from krishiv_py.plan.names import free
 from krishiv_py.plan.windows.window import WindowOperation
-from krishiv_py.sql.scope import PANES, Column, Relation, Role, dotted, mark, role_of_mark
-from krishiv_py.sql.windows import SPARKS, WINDOW_CALLS, WINDOW_TIME, WindowCall, is_struct_call, tick_us, window_call
+from krishiv_py.sql.scope import PANES, Column, Relation, Role, computed_bound, dotted, mark, role_of_mark
+from krishiv_py.sql.windows import (
+    SPARKS,
+    WINDOW_CALLS,
+    WINDOW_TIME,
+    WindowCall,
+    bound_of_row,
+    is_struct_call,
+    tick_us,
+    window_call,
+)
 
 _WRAPPERS: Final = (sg.Filter, sg.IgnoreNulls, sg.RespectNulls, sg.WithinGroup)
 _FLAGS: Final = frozenset({"big_int", "nulls_excluded"})
@@ -83,8 +92,41 @@ def aggregate(node: sg.Expression) -> AggCall | None:
     if _any(node):
         return bool_or(expr_of(node.this.unnest()))
     if isinstance(node, (sg.AggFunc, sg.Window, sg.WithinGroup)):
-        raise _refused(node, "this aggregate is not supported")
+        raise _refused(node, "this aggregate is not supported", _INSTEAD.get(type(node).__name__))
     return None
+
+
+_INSTEAD: Final = {
+    "GroupConcat": "write array_join(COLLECT_LIST(CAST(x AS string)), ','), in the order of the event time",
+    "PercentileDisc": "write PERCENTILE(x, 0.5), which goes between two values",
+    **dict.fromkeys(("Lag", "Lead"), "write FIRST(x) OVER (...) or LAST(x) OVER (...) of a range of time"),
+    **dict.fromkeys(
+        ("Rank", "DenseRank", "Ntile", "PercentRank", "CumeDist"),
+        "write ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY n DESC) AS rn, and rn <= 3 in QUALIFY",
+    ),
+}
+"""The text that is written in the place of an aggregate, by the name of its node."""
+
+
+def check_not_nested(node: sg.Expression) -> None:
+    """Refuse an aggregate with another one in it.
+
+    Raises
+    ------
+    ExpressionError
+        With the query in brackets that it takes.
+    """
+    inner = node
+    while isinstance(inner, _WRAPPERS):
+        inner = inner.this
+    condition = node.expression if isinstance(node, sg.Filter) else None
+    for part in (*inner.walk(), *(() if condition is None else condition.walk())):
+        if part is not inner and is_aggregate(part):
+            hint = (
+                "an aggregate of an aggregate is another stage: SELECT MAX(n) FROM (SELECT SUM(x) AS n, window_start, "
+                "window_end FROM ... GROUP BY k, window_start, window_end) GROUP BY window_start, window_end"
+            )
+            raise ExpressionError("an aggregate in an aggregate", got=spelled(node), hint=hint)
 
 
 def aggregates(node: sg.Expression) -> bool:
@@ -270,7 +312,24 @@ def read(tree: sg.Select, rows: Relation) -> Grouping:
     keys = [n for n in nodes if not _of_window(n, rows, again)]
     if rows.pending and rows.window is not None and rows.window.kind == "session":
         _check_partition(keys, rows)
+    items_read = [attrs.evolve(i, node=_of_rows(i.node, window, rows)) for i in items_read]
+    resolved = None if resolved is None else _of_rows(resolved, window, rows)
     return Grouping(rows, tuple(items_read), tuple(keys), resolved, window, again)
+
+
+def _of_rows(node: sg.Expression, window: WindowCall, rows: Relation) -> sg.Expression:
+    """Return a node whose aggregates have the bounds of each row's window computed from the row."""
+
+    def bound(part: sg.Expression) -> sg.Expression:
+        role = _bound(part, rows)
+        if role is None or role == "rank":
+            return part
+        return bound_of_row(window, role, dotted([str(rows.event_time)]), rows.schema)
+
+    def step(part: sg.Expression) -> sg.Expression:
+        return part.copy().transform(bound) if is_aggregate(part) else part
+
+    return node.transform(step)
 
 
 def _flat(groups: list[Any]) -> list[sg.Expression]:
@@ -325,10 +384,13 @@ def _with_aliases(node: sg.Expression, items: list[Item], groups: list[sg.Expres
     """HAVING with what aliases of the SELECT list stand for; inside of aggregates names are columns."""
     named = {i.alias.lower(): i.node for i in items if i.alias is not None}
     columns = {g.name.lower() for g in groups if isinstance(g, sg.Column)}
+    known = {*SPARKS, *(c.name.lower() for c in rows.columns)}
 
     def step(part: sg.Expression) -> sg.Expression:
         if is_aggregate(part):
             return part.copy()  # a new node is not gone into
+        if isinstance(part, sg.Column) and not part.table and part.name.lower() not in {*named, *known}:
+            raise unknown_column(part.name, [*(i.alias for i in items if i.alias), *(c.name for c in rows.visible)], "sql")
         if not isinstance(part, sg.Column) or part.table or part.name.lower() not in named:
             return part
         meant = named[part.name.lower()]
@@ -515,6 +577,8 @@ class _Made:
         role = self.grouping.role_of(node)
         if role is not None:
             return self.bounds[role]
+        if is_aggregate(node):
+            check_not_nested(node)
         call = aggregate(node)
         if call is not None:
             return self.aggregate(node, call, alias)
@@ -611,6 +675,9 @@ def _keys(grouping: Grouping, rows: Relation) -> list[Key]:
     for node in grouping.groups:
         if aggregates(node):
             raise PlanError("GROUP BY an aggregate", got=node.sql("spark"), hint="group by columns")
+        for part in node.find_all(sg.Anonymous, sg.Dot):
+            if (role := _bound(part, rows)) is not None:
+                raise computed_bound("GROUP BY", role)
         expr = expr_of(node)
         if not columns_of(expr):
             hint = "leave it out of GROUP BY; a column in quotes is written in backquotes: `customerId`"

@@ -9,11 +9,12 @@ import attrs
 import pyarrow as pa
 from sqlglot import expressions as sg
 
+from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.errors import ColumnError, DurationError, PlanError
-from krishiv_py.plan.expressions.expr import Col, Expr, col
+from krishiv_py.plan.expressions.expr import Col, Expr, Func, Lit, UnOp, col
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
 from krishiv_py.plan.schema import is_key_type
@@ -22,7 +23,7 @@ from krishiv_py.sql.catalog import Static
 from krishiv_py.sql.scope import Column, Env, Relation, Role, dotted
 from krishiv_py.sql.statements import refused
 from krishiv_py.sql.windows import WindowCall, interval_us
-from krishiv_py.types import type_text, wider
+from krishiv_py.types import key_type, type_text
 
 SideName: TypeAlias = Literal["left", "right"]
 
@@ -217,6 +218,7 @@ How: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 _BOUND: Final = "write ON a.id = b.id AND b.ts BETWEEN a.ts - INTERVAL '5' MINUTE AND a.ts + INTERVAL '1' HOUR"
 _WINDOWS: Final = "join windows: ON a.id = b.id AND a.window_start = b.window_start AND a.window_end = b.window_end"
+_AS_OF: Final = "write JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.id = b.id"
 _KINDS: Final[dict[str, How]] = {
     **dict.fromkeys(("", "INNER", "CROSS"), "inner"),
     **dict.fromkeys(("LEFT", "LEFT OUTER"), "left"),
@@ -231,6 +233,8 @@ def how_of(join: sg.Join) -> How:
     """Return which rows a JOIN gives."""
     words = " ".join(str(join.args.get(key) or "").upper() for key in ("method", "side", "kind")).strip()
     words = " ".join(words.split())
+    if words == "ASOF":
+        raise refused("ASOF JOIN", join.sql("spark"), f"{_AS_OF}, or LEFT JOIN to keep rows without one")
     if words not in _KINDS:
         raise refused(f"{words} JOIN", join.sql("spark"), f"joins are {', '.join(k for k in _KINDS if k)}")
     return _KINDS[words]
@@ -269,6 +273,28 @@ def sides(left: Relation, right: Relation, parts: list[sg.Expression], how: How,
     return Sides(left, right, Sorter(left, right, both).sorted(parts), how, version)
 
 
+def check_bound_in_where(
+    left: Relation, right: Relation, parts: list[sg.Expression], in_where: list[sg.Expression], how: How
+) -> None:
+    """Refuse an outer join whose bound of time is in WHERE: it would drop the rows without a partner again.
+
+    Raises
+    ------
+    PlanError
+        With both ways to write what may be meant.
+    """
+
+    def bounded(all_parts: list[sg.Expression]) -> bool:
+        read = sides(left, right, all_parts, how, None).conditions
+        return bool(read.same or (read.lower and read.upper))
+
+    if how in ("left", "right", "full") and not bounded(parts) and bounded([*parts, *in_where]):
+        then = "WHERE drops rows without a partner, whose time is null"
+        hint = "write the bound in ON, where it keeps them, or JOIN, which drops them"
+        got = " AND ".join(p.sql("spark") for p in in_where)
+        raise PlanError(f"the bound of time of a {how} join is in WHERE", got=got, then=then, hint=hint)
+
+
 def apart(rows: Relation, taken: list[str]) -> Relation:
     """Rows whose columns have other names than `taken`."""
     names: dict[str, str] = {}
@@ -285,7 +311,7 @@ def joined(
     left: Relation, right: Relation, parts: list[sg.Expression], how: How, version: sg.Expression | None, env: Env
 ) -> Relation:
     """Return the rows of a join of two streams."""
-    joined_sides = _filtered(sides(left, right, parts, how, version))
+    joined_sides = _filtered(_without_bounds(sides(left, right, parts, how, version)))
     conditions = joined_sides.conditions
     keys: list[tuple[str, str]] = []
     streams = [joined_sides.left.stream, joined_sides.right.stream]
@@ -302,9 +328,7 @@ def joined(
             raise _other_types(pair, one, other)
         keys.append((names[0], names[1]))
     if not keys:
-        what = "the join has no key"
-        then = "every row would meet every other"
-        raise PlanError(what, got=" AND ".join(p.sql("spark") for p in parts) or "no ON", then=then, hint=_BOUND)
+        raise no_key(parts, _AS_OF if version is not None else _BOUND)
     shown = {c.actual for rows in (joined_sides.left, joined_sides.right) for c in rows.columns}
     renamed, streams = _copies([k for k in keys if shown & set(k)], streams, how)
     timed = [
@@ -313,7 +337,8 @@ def joined(
     on = dict(keys)
     made, window = _made(timed[0], timed[1], on, joined_sides)
     stream = made.results()
-    columns = _columns(joined_sides, keys, renamed, stream, window)
+    stream, bounds = (stream, {}) if window is None else _bounds(stream, joined_sides)
+    columns = _columns(joined_sides, keys, renamed, stream, window, bounds)
     rows = Relation(stream, columns, window=window)
     rest = conditions.rest
     if rest and how != "inner":
@@ -326,9 +351,20 @@ def joined(
     return rows
 
 
+def no_key(parts: list[sg.Expression], hint: str) -> PlanError:
+    """Return the error for a join without an equal key."""
+    got = " AND ".join(p.sql("spark") for p in parts) or "no ON"
+    nulls = next((p for p in parts if isinstance(p, sg.NullSafeEQ)), None)
+    if nulls is not None:
+        then = "keys that are null never meet"
+        hint = f"write {nulls.this.sql('spark')} = {nulls.expression.sql('spark')}"
+        return PlanError("<=>, or IS NOT DISTINCT FROM, is not a key of a join", got=got, then=then, hint=hint)
+    return PlanError("the join has no key", got=got, then="every row would meet every other", hint=hint)
+
+
 def _other_types(pair: tuple[sg.Expression, sg.Expression], one: pa.DataType, other: pa.DataType) -> ColumnError:
     """Return the error for sides of an equality that have other types."""
-    both, texts = wider(one, other), [node.sql("spark") for node in pair]
+    both, texts = key_type(one, other), [node.sql("spark") for node in pair]
     cast = [
         text if type_ == both or both is None else f"CAST({text} AS {type_text(both)})"
         for text, type_ in zip(texts, (one, other), strict=True)
@@ -366,6 +402,38 @@ def _where(condition: sg.Expression, key: sg.Expression) -> sg.Expression:
     return sg.Case(ifs=[sg.If(this=condition.copy(), true=key.copy())])
 
 
+_BOUNDS: Final = ("window_start", "window_end")
+
+
+def _without_bounds(sides_found: Sides) -> Sides:
+    """Return the sides of a window join without columns that are called as the bounds its results have."""
+    if not sides_found.conditions.same:
+        return sides_found
+    left = apart(sides_found.left, [*_BOUNDS, *(n.lower() for n in sides_found.right.schema.names)])
+    right = apart(sides_found.right, [*_BOUNDS, *(n.lower() for n in left.schema.names)])
+    return attrs.evolve(sides_found, left=left, right=right)
+
+
+def _may_lack(how: How, side: SideName) -> bool:
+    """Return whether results of a join may lack the row of a side."""
+    return how == "full" or how == ("left" if side == "right" else "right")
+
+
+def _bounds(stream: ResultStream, sides_found: Sides) -> tuple[ResultStream, dict[SideName, dict[Role, str]]]:
+    """Return results of a window join, and their columns with the bounds of sides that may lack a row: null where they do."""
+    made: dict[SideName, dict[Role, str]] = {}
+    both: tuple[tuple[SideName, Relation], ...] = (("left", sides_found.left), ("right", sides_found.right))
+    for side, rows in both:
+        if not _may_lack(sides_found.how, side) or rows.event_time is None or not rows.pending:
+            continue
+        roles: tuple[Role, ...] = ("start", "end")
+        made[side] = {role: free(f"window_{role}_{side}", stream.schema.names) for role in roles}
+        has_row = UnOp("is_not_null", Col(rows.event_time))
+        for role, name in made[side].items():
+            stream = stream.with_column(name, Func("if_else", (has_row, Col(f"window_{role}"), Lit(None))))
+    return stream, made
+
+
 _Streams: TypeAlias = "list[Stream | ResultStream]"
 
 
@@ -384,8 +452,6 @@ def _made(
     left: TimedStream, right: TimedStream, on: dict[str, str], sides_found: Sides
 ) -> tuple[ResultStream, WindowCall | None]:
     conditions, how = sides_found.conditions, sides_found.how
-    if sides_found.version is not None:
-        return _as_of(left, right, on, sides_found, sides_found.version), None
     if not conditions.same and (sides_found.left.pending or sides_found.right.pending):
         raise PlanError(
             "rows of a window function are joined by something else than their windows",
@@ -393,12 +459,15 @@ def _made(
             then="a row would meet others once for each of its windows",
             hint=f"{_WINDOWS}; or leave the window function out",
         )
+    if sides_found.version is not None:
+        return _as_of(left, right, on, sides_found, sides_found.version), None
     if conditions.same:
         window = _same_window(conditions, sides_found)
         return left.window_join(right, on, window=_value(window), how=how), window
     if not conditions.lower or not conditions.upper:
         missing = "no bound" if not conditions.lower and not conditions.upper else "a bound on one side only"
-        hint = f"{_BOUND}; or {_WINDOWS}"
+        results = "join_time" in (sides_found.left.event_time, sides_found.right.event_time)
+        hint = f"{_BOUND}; or {_WINDOWS}{'; the time of what a join gives is join_time' if results else ''}"
         raise PlanError("the join has no interval of time", got=missing, then="rows would have to be kept for ever", hint=hint)
     lower, upper = (dt.timedelta(microseconds=us) for us in (max(conditions.lower), min(conditions.upper)))
     return left.interval_join(right, on, lower=lower, upper=upper, how=how), None
@@ -408,7 +477,8 @@ def _as_of(
     left: TimedStream, right: TimedStream, on: dict[str, str], sides_found: Sides, version: sg.Expression
 ) -> ResultStream:
     conditions, how, text = sides_found.conditions, sides_found.how, version.sql("spark")
-    time = sides_found.left.resolved(version)
+    own = all(c.table in (None, "", *(t.table for t in sides_found.left.columns)) for c in version.find_all(sg.Column))
+    time = sides_found.left.resolved(version) if own else None
     if not isinstance(time, sg.Column) or time.name not in sides_found.left.times:
         raise refused("AS OF another time", text, "name the event time of the left side: FOR SYSTEM_TIME AS OF a.ts")
     if how not in ("inner", "left"):
@@ -443,36 +513,50 @@ def _value(window: WindowCall) -> HoppingWindow:
 
 
 def _columns(
-    sides_found: Sides, keys: list[tuple[str, str]], renamed: dict[str, str], stream: ResultStream, window: WindowCall | None
+    sides_found: Sides,
+    keys: list[tuple[str, str]],
+    renamed: dict[str, str],
+    stream: ResultStream,
+    window: WindowCall | None,
+    bounds: dict[SideName, dict[Role, str]],
 ) -> tuple[Column, ...]:
     """Return the columns of results, under the names they had before."""
     how = sides_found.how
     left_of = {right: left for left, right in keys}
-    sides = (sides_found.left,) if how in ("semi", "anti") else (sides_found.left, sides_found.right)
+    sides: dict[SideName, Relation] = {"left": sides_found.left, "right": sides_found.right}
+    if how in ("semi", "anti"):
+        del sides["right"]
     columns: list[Column] = []
     time = stream._draft.input.column
-    for rows in sides:
+    for side, rows in sides.items():
+        sure = not _may_lack(how, side)
         for column in rows.columns:
             actual = column.actual
             if actual is None:
                 if window is not None and column.role in ("start", "end"):
-                    columns.append(attrs.evolve(column, actual=f"window_{column.role}"))
+                    own = bounds.get(side, {}).get(column.role)
+                    known = attrs.evolve(column, actual=f"window_{column.role}", bound=column.role)
+                    columns.append(known if own is None else attrs.evolve(known, actual=own, role=None))
                 continue
             actual = renamed.get(actual) or left_of.get(actual, actual)
-            outer = (
-                how == "full" or (how == "left" and rows is sides_found.right) or (how == "right" and rows is sides_found.left)
-            )
             role: Role | None = "time" if actual == time else None
-            columns.append(attrs.evolve(column, actual=actual, role=role, sure=column.sure and not outer))
+            columns.append(attrs.evolve(column, actual=actual, role=role, bound=None, sure=column.sure and sure))
+    columns += [Column(None, f"window_{role}", f"window_{role}", role, hidden=True) for role in _roles_left(window, columns)]
     if not any(c.role == "time" for c in columns):
         columns.append(Column(None, time, time, "time", hidden=True))
     return tuple(columns)
 
 
+def _roles_left(window: WindowCall | None, columns: list[Column]) -> list[Role]:
+    """Return the bounds of the window of results that no column of a side is in every row."""
+    roles: tuple[Role, ...] = () if window is None else ("start", "end")
+    return [role for role in roles if not any(c.role == role for c in columns)]
+
+
 VALIDITY: Final = "write ON a.id = t.id, and for validity AND a.ts >= t.valid_from AND a.ts < t.valid_to"
 
 
-def looked_up(left: Relation, table: Static, alias: str, parts: list[sg.Expression], how: str, node: sg.Expression) -> Relation:
+def looked_up(left: Relation, table: Static, alias: str, parts: list[sg.Expression], how: How, node: sg.Expression) -> Relation:
     """Rows with the columns of a table.
 
     Raises
@@ -480,8 +564,9 @@ def looked_up(left: Relation, table: Static, alias: str, parts: list[sg.Expressi
     PlanError
         For joins that need more than a look into the table.
     """
-    if how not in ("inner", "left"):
-        raise refused(f"a {how} join with a table that does not change", node.sql("spark"), "write JOIN or LEFT JOIN")
+    if how == "right" or how == "full":
+        hint = "write LEFT JOIN: a table alone gives no rows of a stream"
+        raise refused(f"a {how} join with a table that does not change", node.sql("spark"), hint)
     stream = left.stream
     if isinstance(stream, ResultStream):
         then = "a lookup is a step before the watermark"
@@ -496,30 +581,31 @@ def looked_up(left: Relation, table: Static, alias: str, parts: list[sg.Expressi
     look = _Look(left, sorter, {made: name for name, made in names.items()}, stream)
     rest: list[sg.Expression] = []
     for part in parts:
-        if look.validity(part) or look.key(part) or (how == "inner" and look.own(part)):
+        if look.validity(part) or look.key(part) or (how in ("inner", "semi") and look.own(part)):
             continue
         if how != "inner":
-            raise refused(
-                "this condition of a left join with a table that does not change", part.sql("spark"), _kept(part, table, alias)
-            )
+            what = f"this condition of a {how} join with a table that does not change"
+            raise refused(what, part.sql("spark"), _kept(part, table, alias, how))
         rest.append(part)
     if not look.keys:
-        raise refused("a join without an equal key", node.sql("spark"), VALIDITY)
+        raise no_key(parts, VALIDITY)
     if (look.starts is None) != (look.ends is None):
         raise refused("validity with one bound", node.sql("spark"), VALIDITY)
     valid = None if look.starts is None or look.ends is None else (look.starts, look.ends)
-    kept: Literal["left", "inner"] = "left" if how == "left" else "inner"
-    made = look.stream.lookup_join(table.table, look.keys, columns=names, how=kept, validity=valid, at=look.at)
-    relation = attrs.evolve(left, stream=made, columns=(*left.columns, *theirs))
+    added = None if how in ("semi", "anti") else names
+    made = look.stream.lookup_join(table.table, look.keys, columns=added, how=how, validity=valid, at=look.at)
+    relation = attrs.evolve(left, stream=made, columns=left.columns if added is None else (*left.columns, *theirs))
     for part in rest:
         relation = attrs.evolve(relation, stream=relation.stream.filter(relation.expr(part)))
     return relation
 
 
-def _kept(part: sg.Expression, table: Static, alias: str) -> str:
+def _kept(part: sg.Expression, table: Static, alias: str, how: How) -> str:
     """Return how to write a condition that leaves rows of the left side without a match, and drops none."""
     if all(c.table == alias or (not c.table and c.name in table.schema.names) for c in part.find_all(sg.Column)):
         return f"leave it out, and register {table.name} without the rows for which it is not true"
+    if how in ("semi", "anti"):
+        return f"leave it out, and register {table.name} with the column that both sides are equal in"
     choice = f"CASE WHEN {part.sql('spark')} THEN {alias}.{table.schema.names[-1]} END"
     return f"leave it out of ON and select {choice}, and so each column of {alias}, where a key has one row in {table.name}"
 
@@ -558,6 +644,10 @@ class _Look:
         if len(conditions.keys) != 1:
             return False
         ours, theirs = conditions.keys[0]
+        one = evaluate.expr_type(self.left.expr(ours), self.left.schema)
+        other = evaluate.expr_type(self.sorter.both.expr(theirs), self.sorter.both.schema)
+        if one != other and is_key_type(one) and is_key_type(other):
+            raise _other_types((ours, theirs), one, other)
         self.keys.append((expr_of(self.left.resolved(ours)), expr_of(self.sorter.both.resolved(theirs).transform(self._own))))
         return True
 

@@ -22,7 +22,7 @@ from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col, lit, name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
 from krishiv_py.sql.grouped import aggregate, aggregates
-from krishiv_py.sql.scope import Column, Env, Ranking, Relation, Role, conjuncts, dotted, role_of_mark
+from krishiv_py.sql.scope import Column, Env, Ranking, Relation, Role, computed_bound, conjuncts, dotted, role_of_mark
 from krishiv_py.sql.statements import only, refused
 from krishiv_py.sql.windows import interval_us, tick_us
 
@@ -175,6 +175,9 @@ def _of_windows(rows: Relation, ranking: Ranking, most: int, partition: list[sg.
     taken = [*rows.schema.names, "window_start", "window_end", "window_time"]
     keys: dict[str, str] = {}
     for node in partition:
+        role = next((r for n in node.walk() if (r := role_of_mark(n)) is not None), None)
+        if role is not None:
+            raise computed_bound("PARTITION BY", role)
         expr = expr_of(node)
         name = expr.name if isinstance(expr, Col) else free("ranked_key", taken)
         if not isinstance(expr, Col) or name.lower() in ("window_start", "window_end"):

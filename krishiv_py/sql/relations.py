@@ -14,17 +14,17 @@ from sqlglot import expressions as sg
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.sources import union_of
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.errors import PlanError
+from krishiv_py.errors import PlanError, SchemaError
 from krishiv_py.plan.expressions.expr import Alias, Expr, Func, Lambda, LambdaVar, Lit, col
 from krishiv_py.plan.names import free
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.sql.catalog import Registered, Static, unknown_table
-from krishiv_py.sql.joins import VALIDITY, how_of, joined, looked_up
+from krishiv_py.sql.joins import VALIDITY, How, check_bound_in_where, how_of, joined, looked_up
 from krishiv_py.sql.scope import Column, Env, Inner, Relation, conjuncts
 from krishiv_py.sql.statements import PARTITION, clause_of, only, query_of, refused
 from krishiv_py.sql.windows import LENGTHS, Kind, WindowCall, call_of, check_time, is_zone
-from krishiv_py.types import type_text
+from krishiv_py.types import type_text, wider
 
 
 def united(tree: sg.SetOperation, env: Env, inner: Inner) -> Relation:
@@ -63,7 +63,16 @@ def _queries(tree: sg.SetOperation) -> list[sg.Select | sg.SetOperation]:
     while isinstance(current, sg.SetOperation):
         if not isinstance(current, sg.Union) or current.args.get("distinct"):
             name = f"{current.key.upper()}{' DISTINCT' if isinstance(current, sg.Union) else ''}"
-            raise refused(name, current.sql("spark"), "write UNION ALL, and SELECT DISTINCT around it")
+            hint = "write UNION ALL"
+            if isinstance(current, sg.Union):
+                hint = (
+                    "write SELECT DISTINCT id FROM (SELECT id, ts FROM a UNION ALL SELECT id, ts FROM b), "
+                    "after SET deduplication.within = INTERVAL '1' HOUR"
+                )
+            elif isinstance(current, (sg.Except, sg.Intersect)):
+                exists = "NOT EXISTS" if isinstance(current, sg.Except) else "EXISTS"
+                hint = f"write WHERE {exists} (SELECT 1 FROM b WHERE b.id = a.id AND b.ts = a.ts), with other bounds of time"
+            raise refused(name, current.sql("spark"), hint)
         only(current, frozenset({"this", "expression", "with", "with_"}))
         right = query_of(current.expression)
         if right is None:
@@ -85,6 +94,23 @@ def _check(rows: Relation, first: Relation, tree: sg.SetOperation) -> None:
     if ours != theirs:
         hint = f"select {ours} columns in each of them"
         raise PlanError("the queries of UNION ALL have other columns", got=f"{ours} and {theirs}", hint=hint)
+    for one, other in zip(first.visible, rows.visible, strict=True):
+        types = [r.schema.field(c.actual).type for r, c in ((first, one), (rows, other)) if c.actual is not None]
+        if len(types) == 2 and types[0] != types[1]:
+            raise _other_types((one.name, other.name), types[0], types[1])
+
+
+def _other_types(names: tuple[str, str], one: pa.DataType, other: pa.DataType) -> SchemaError:
+    """Return the error for a column of UNION ALL of two types."""
+    both = wider(one, other)
+    casts = [
+        f"CAST({name} AS {type_text(both)}) AS {names[0]} in the {place} query"
+        for name, type_, place in zip(names, (one, other), ("first", "other"), strict=True)
+        if both is not None and type_ != both
+    ]
+    got = f"{names[0]!r} is {type_text(one)} and {type_text(other)}"
+    hint = f"write {', '.join(casts)}" if casts else "give the columns one type"
+    return SchemaError("the queries of UNION ALL have columns of other types", got=got, hint=hint)
 
 
 def _united_table(parts: list[Relation], names: list[str], stream: Stream, time: str, source: str, env: Env) -> Registered:
@@ -207,6 +233,7 @@ _FUNCTIONS: Final[dict[str, Kind]] = {"tumble": "tumble", "hop": "hop", "cumulat
 EXISTS: Final = (
     "write EXISTS (SELECT 1 FROM b WHERE b.id = a.id AND b.ts BETWEEN a.ts AND a.ts + INTERVAL '1' HOUR), alone or after AND"
 )
+NOT_EXISTS: Final = EXISTS.replace("EXISTS", "NOT EXISTS", 1)
 _LATERAL: Final = (
     "write CROSS JOIN UNNEST(xs) AS t(x), or LEFT JOIN UNNEST(xs) AS t(x) ON TRUE to keep rows without items; other conditions "
     "belong in WHERE"
@@ -218,7 +245,8 @@ def from_clause(tree: sg.Select, env: Env, inner: Inner) -> tuple[Relation, list
     """Return the rows a query reads, and the parts of WHERE that are still to be fulfilled."""
     clause = clause_of(tree, "from")
     assert clause is not None
-    wanted = conjuncts(tree.args["where"].this if tree.args.get("where") is not None else None)
+    conditions = conjuncts(tree.args["where"].this if tree.args.get("where") is not None else None)
+    wanted = conditions
     rows = source(clause.this, env, inner)
     if rows.ranking is not None and (tree.args.get("joins") or tree.args.get("laterals")):
         raise rows.ranking.unbounded()  # what is added to these rows would be lost where their ranks are bounded
@@ -226,6 +254,8 @@ def from_clause(tree: sg.Select, env: Env, inner: Inner) -> tuple[Relation, list
         rows, wanted = _join(rows, join, wanted, env, inner)
     for lateral in tree.args.get("laterals") or ():
         rows = spread(rows, lateral)
+    for taken in (p for p in conditions if all(p is not q for q in wanted)):
+        rows.resolved(taken, bounds=True)  # a name in WHERE is looked for in all tables, and one that several have is refused
     return _exists(rows, wanted, env, inner)
 
 
@@ -251,16 +281,17 @@ def _join(
     alias = item.alias or item.name
     parts = conjuncts(join.args.get("on"))
     if isinstance(table, Static):
-        columns = tuple(Column(alias, n, n) for n in table.schema.names)
+        columns = _columns_of(table, item)
     else:
         right = source(item, env, inner)
         columns = right.columns
     parts += [_equal(name, left.columns, columns, join) for name in join.args.get("using") or ()]
-    if join.args.get("on") is None and how == "inner":  # a comma, or USING: the rest of what joins them is in WHERE
-        both = attrs.evolve(left, columns=(*left.columns, *columns))
-        in_where = [p for p in wanted if _joins(p, left, both)]
+    in_where = [p for p in wanted if _joins(p, left, attrs.evolve(left, columns=(*left.columns, *columns)))]
+    if how == "inner" and (version is None or not parts):  # of a version other keys would find other ones
         wanted = [p for p in wanted if all(p is not q for q in in_where)]
         parts += in_where
+    elif version is None and not isinstance(table, Static):
+        check_bound_in_where(left, right, parts, in_where, how)
     if isinstance(table, Static):
         if version is not None:
             raise refused("AS OF for a table that does not change", join.sql("spark"), VALIDITY)
@@ -283,10 +314,13 @@ def _once(rows: Relation, using: list[str], tables: set[str | None]) -> Relation
 
 
 def _joins(node: sg.Expression, left: Relation, both: Relation) -> bool:
-    """Return whether a part of WHERE is about both sides."""
+    """Return whether a part of WHERE is about both sides, and no table that is joined later."""
     if node.find(sg.Query) is not None:
         return False
-    own = [any(both.find(c)[0] is k for k in left.columns) for c in node.find_all(sg.Column)]
+    try:
+        own = [any(both.find(c)[0] is k for k in left.columns) for c in node.find_all(sg.Column)]
+    except PlanError:
+        return False
     return any(own) and not all(own)
 
 
@@ -313,24 +347,43 @@ def _version(table: sg.Table) -> sg.Expression:
 
 
 def _exists(rows: Relation, wanted: list[sg.Expression], env: Env, inner: Inner) -> tuple[Relation, list[sg.Expression]]:
-    """Rows with a partner (EXISTS) or without one (NOT EXISTS)."""
+    """Rows with a partner (EXISTS, and IN for a table) or without one (NOT EXISTS)."""
     rest: list[sg.Expression] = []
     for part in wanted:
         anti = isinstance(part, sg.Not)
         node = part.this.unnest() if isinstance(part, sg.Not) else part
-        if not isinstance(node, sg.Exists) or node.args.get("expression") is not None:  # of the elements of a list
+        member = isinstance(node, sg.In) and node.args.get("query") is not None
+        if not member and (not isinstance(node, sg.Exists) or node.args.get("expression") is not None):  # of elements of a list
             rest.append(part)
             continue
-        tree = query_of(node.this)
+        tree = query_of(node.args["query"] if member else node.this)
         clause = None if tree is None else clause_of(tree, "from")
         if not isinstance(tree, sg.Select) or clause is None:
             raise refused("this EXISTS", node.sql("spark"), EXISTS)
         only(tree, frozenset({"expressions", "from", "from_", "where"}))
-        right = source(clause.this, env, inner)
+        named = clause.this if isinstance(clause.this, sg.Table) and isinstance(clause.this.this, sg.Identifier) else None
+        table = None if named is None else named_relation(named, env)
+        if member and (anti or not isinstance(table, Static) or len(tree.expressions) != 1):
+            raise refused("a query inside of a condition", part.sql("spark"), NOT_EXISTS if anti else EXISTS)
         where = tree.args.get("where")
-        parts = [_own_first(p, right) for p in conjuncts(None if where is None else where.this)]
-        rows = joined(rows, right, parts, "anti" if anti else "semi", None, env)
+        parts = conjuncts(None if where is None else where.this)
+        how: How = "anti" if anti else "semi"
+        if not isinstance(table, Static):
+            right = source(clause.this, env, inner)
+            rows = joined(rows, right, [_own_first(p, right.columns) for p in parts], how, None, env)
+            continue
+        own = _columns_of(table, clause.this)
+        parts = [_own_first(p, own) for p in parts]
+        if member:
+            outer = tuple(c for c in rows.columns if c.table is not None)
+            key = _own_first(tree.expressions[0].unalias(), own)
+            parts.append(sg.EQ(this=_own_first(node.this, outer), expression=key))
+        rows = looked_up(rows, table, clause.this.alias_or_name, parts, how, node)
     return rows, rest
+
+
+def _columns_of(table: Static, node: sg.Expression) -> tuple[Column, ...]:
+    return tuple(Column(node.alias_or_name, n, n) for n in table.schema.names)
 
 
 def source(node: sg.Expression, env: Env, inner: Inner) -> Relation:
@@ -373,7 +426,8 @@ def named_relation(node: sg.Table, env: Env) -> Registered | Static | Relation:
 def _table(node: sg.Table, env: Env) -> Relation:
     table = named_relation(node, env)
     if node.args.get("version"):
-        raise refused("AS OF", node.sql("spark"), "it belongs to the right side of a JOIN")
+        hint = "leave it out: a stream has one version; FOR SYSTEM_TIME AS OF a.ts belongs to the right side of a JOIN"
+        raise refused("AS OF", node.sql("spark"), hint)
     if isinstance(table, Relation):
         return table.named(node.alias or node.name)
     if isinstance(table, Static):
@@ -471,9 +525,9 @@ def _with_bounds(rows: Relation, window: WindowCall, call: sg.Expression) -> Rel
     return attrs.evolve(rows, columns=(*plain, *bounds), window=window)
 
 
-def _own_first(node: sg.Expression, own: Relation) -> sg.Expression:
-    """Return a condition of an inner query, whose names mean its own columns before those of the query around it."""
-    tables = {c.name.lower(): c.table for c in own.columns if not c.hidden}
+def _own_first(node: sg.Expression, own: tuple[Column, ...]) -> sg.Expression:
+    """Return a condition of an inner query, whose names mean its `own` columns before those of the query around it."""
+    tables = {c.name.lower(): c.table for c in own if not c.hidden}
 
     def step(part: sg.Expression) -> sg.Expression:
         table = tables.get(part.name.lower()) if isinstance(part, sg.Column) and not part.table else None

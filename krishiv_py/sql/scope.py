@@ -19,7 +19,7 @@ from krishiv_py.plan.expressions.sqltext import is_doubled
 from krishiv_py.plan.schema import text_or_column, unknown_field
 from krishiv_py.sql.catalog import Registered, Static
 from krishiv_py.sql.statements import Query
-from krishiv_py.sql.windows import WindowCall
+from krishiv_py.sql.windows import WINDOW_FUNCTIONS, WindowCall
 
 Role: TypeAlias = Literal["start", "end", "time", "rank"]
 _PARTS: Final = ("catalog", "db", "table", "this")
@@ -46,6 +46,8 @@ class Column:
         Whether ``*`` leaves it out.
     sure : bool
         Whether it is never null.
+    bound : str or None
+        The bound of a window that it is in rows where it is not null: of one side of a join of windows.
     """
 
     table: str | None
@@ -54,6 +56,7 @@ class Column:
     role: Role | None = None
     hidden: bool = False
     sure: bool = False
+    bound: Role | None = None
 
 
 @attrs.frozen(eq=False)
@@ -223,6 +226,8 @@ class Relation:
         """Return a copy with the columns of the stream; bounds that are not known yet become marks, or are refused."""
 
         def step(part: sg.Expression) -> sg.Expression:
+            if isinstance(part, sg.Coalesce) and (both := self.bound_of_both(part)) is not None:
+                return dotted([str(both.actual)])
             if not isinstance(part, sg.Column) or isinstance(part.this, sg.Star):
                 return part
             column, fields = self.find(part)
@@ -233,6 +238,16 @@ class Relation:
             return self._spelled(column.actual, fields)
 
         return node.transform(step)
+
+    def bound_of_both(self, node: sg.Expression) -> Column | None:
+        """Return the column of ``COALESCE(l.window_start, r.window_start)`` after a join of windows: one side has a row."""
+        if not isinstance(node, sg.Coalesce):
+            return None
+        columns = [self.find(n)[0] for n in (node.this, *node.expressions) if isinstance(n, sg.Column)]
+        bounds = {column.bound for column in columns}
+        if len(columns) != len(node.expressions) + 1 or len(bounds) > 1 or len({column.table for column in columns}) < 2:
+            return None
+        return next((c for c in self.columns if c.role is not None and c.role in bounds), None)
 
     def _spelled(self, actual: str, fields: list[str]) -> sg.Expression:
         names, type_ = [actual], self._type(actual)
@@ -248,7 +263,18 @@ class Relation:
         return self.schema.field(actual).type if actual in self.schema.names else None
 
     def expr(self, node: sg.Expression) -> Expr:
-        """Return the expression of a `node` over the stream."""
+        """Return the expression of a `node` over the stream.
+
+        Raises
+        ------
+        PlanError
+            For a window function: a row has no window before it is grouped.
+        """
+        for call in node.find_all(sg.Anonymous):
+            if call.name.lower() in WINDOW_FUNCTIONS:
+                then = "a row has no window before it is grouped"
+                hint = "write it in GROUP BY too, or date_trunc('minute', ts) for a time of each row"
+                raise PlanError("a window function without GROUP BY", got=call.sql("spark"), then=then, hint=hint)
         return expr_of(self.resolved(node))
 
 
@@ -290,6 +316,12 @@ def _not_yet(node: sg.Column, column: Column) -> PlanError:
         return PlanError("a rank is known only of the rows that are kept", got=node.sql("spark"), then=then, hint=hint)
     hint = "use them in GROUP BY, SELECT and HAVING of a query that groups by window_start, window_end"
     return PlanError("bounds of windows are known only after grouping", got=node.sql("spark"), hint=hint)
+
+
+def computed_bound(clause: str, role: Role) -> PlanError:
+    """Return the error for a bound of windows that a clause computes with."""
+    hint = f"write window_start, window_end in {clause}, and compute with them in SELECT or HAVING"
+    return PlanError(f"{clause} computes with a bound of windows", got=f"window_{role}", hint=hint)
 
 
 @attrs.frozen(eq=False)

@@ -11,7 +11,7 @@ from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.errors import PlanError
+from krishiv_py.errors import ExpressionError, PlanError
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, Field, col, name_of
 from krishiv_py.plan.names import free
 from krishiv_py.sql.grouped import aggregates, grouped
@@ -50,7 +50,8 @@ def plan(tree: Query, env: Env) -> Stream | ResultStream:
         stream = stream.with_late_event_handler(handler)  # of malformed input
     shown = (*planned.visible, *planned.panes)
     if stream.schema.names != [c.actual for c in shown] or any(c.actual != c.name for c in shown):
-        stream = stream.select(*(Alias(col(c.actual), c.name) for c in shown if c.actual is not None))
+        named = [(c.actual, c.name) for c in shown if c.actual is not None]
+        stream = stream.select(*(col(name) if actual == name else Alias(col(actual), name) for actual, name in named))
     return stream._as_plan() if isinstance(stream, ResultStream) else stream
 
 
@@ -127,6 +128,9 @@ def _all_of(wanted: list[sg.Expression], rows: Relation) -> Expr | None:
 def _condition(where: sg.Expression, rows: Relation) -> Expr:
     if where.find(sg.Query) is not None:
         raise refused("a query inside of a condition", where.sql("spark"), EXISTS)
+    if aggregates(where):
+        hint = "write it in HAVING, after GROUP BY: what WHERE asks is asked of rows"
+        raise ExpressionError("an aggregate in WHERE", got=where.sql("spark"), hint=hint)
     return rows.expr(where)
 
 
@@ -163,9 +167,16 @@ def mapped(tree: sg.Select, rows: Relation, condition: Expr | None) -> Relation:
         columns.append(Column(None, kept, kept, "time", hidden=True))
         if not result_time:
             picked.append(col(time) if kept == time else Alias(col(time), kept))
+    table = rows.table
+    source = None if table is None else table.source_column
+    if table is not None and source is not None and not any(isinstance(e, Col) and e.name == source for e in picked):
+        own = free(source, [c.name for c in columns])  # each source has a watermark of its own
+        columns.append(Column(None, own, own, hidden=True))
+        picked.append(col(source) if own == source else Alias(col(source), own))
+        table = attrs.evolve(table, source_column=own)
     if not picked or [name_of(e) for e in picked] != stream.schema.names or not all(isinstance(e, Col) for e in picked):
         stream = stream.select(*picked)
-    return attrs.evolve(rows, stream=stream, columns=tuple(columns))
+    return attrs.evolve(rows, stream=stream, columns=tuple(columns), table=table)
 
 
 def _items(tree: sg.Select, rows: Relation) -> list[tuple[Column, Expr | None]]:
@@ -180,6 +191,10 @@ def _items(tree: sg.Select, rows: Relation) -> list[tuple[Column, Expr | None]]:
             if not fields:
                 columns.append(_taken(column, item.alias or None))
                 continue
+        bound = rows.bound_of_both(node)
+        if bound is not None:
+            columns.append(_taken(bound, item.alias or bound.name))
+            continue
         expr = rows.expr(node)
         name = item.alias or (name_of(expr) if isinstance(node, sg.Column) else node.sql("spark"))
         columns.append((Column(None, name, name), Alias(expr, name)))

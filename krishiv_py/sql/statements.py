@@ -9,6 +9,7 @@ import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.plan.expressions.allread import check_read, check_tokens
 from krishiv_py.plan.expressions.sqltext import check_units, check_whole, note_quotes, one_kind_of_error, respelled
 from krishiv_py.sql.windows import interval_us
 
@@ -106,16 +107,30 @@ _SHOW: Final = (
 )
 _SETTINGS: Final = ("watermark.lag", "deduplication.within")
 _SET: Final = "write SET watermark.lag = INTERVAL '5' SECOND, or SET deduplication.within = INTERVAL '10' MINUTE"
-_IN_SPARK: Final = "do it in Spark first, and register session.from_dataframe(frame)"
-_ON_RESULTS: Final = "do it on the results: what collect() returns, or in Spark on to_dataframe()"
+_ON_ROWS: Final = "leave it out; on bounded input do it on what collect() returns"
 _TOP_N: Final = (
-    "for the first rows of each window write SELECT * FROM ... QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start, "
-    "window_end ORDER BY n DESC) <= 3; else sort what collect() returns"
+    "for the first rows of each window select window_start and window_end too, and write SELECT * FROM (this query) "
+    "QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY n DESC) <= 3; else sort what collect() returns"
 )
+_LEFT_OUT: Final = "leave it out"
 _JOINED: Final = (
     "join the query around it: FROM a JOIN (SELECT ...) AS b ON a.id = b.id AND b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts"
 )
 _ONE_BY_ONE: Final = "run one query for each grouping"
+_NAMED_RESULT: Final = (
+    "register what a query gives under a name: session.register('t', session.sql('SELECT ...')); "
+    "sinks with register_sink, for INSERT INTO"
+)
+_STATEMENTS: Final = {
+    "CREATE": _NAMED_RESULT,
+    **dict.fromkeys(("DROP", "ALTER"), "register another stream under the name: session.register('t', stream)"),
+    **dict.fromkeys(
+        ("UPDATE", "DELETE", "MERGE"), "rows of a stream do not change: leave them out with WHERE, or write CASE WHEN"
+    ),
+    "EXPLAIN": "write session.sql('SELECT ...').explain()",
+    "DESCRIBE": "write session.sql('SELECT * FROM t').schema",
+    "VALUES": "register a table, and join it: FROM t JOIN d ON t.id = d.id",
+}
 _UNDERSTOOD: Final = frozenset(
     {"expressions", "from", "from_", "where", "group", "having", "qualify", "joins", "laterals", "distinct", "with", "with_"}
 )
@@ -129,9 +144,19 @@ _OF_OTHERS: Final = tuple(
             "SESSION windows; in Python .lookback_window(...) with pairs(condition)",
         ),
         (
-            r"\bEMIT\s+(CHANGES|FINAL|STREAM|AFTER|ON)\b",
+            r"\bEMIT\s+(ON\s+WINDOW\s+CLOSE|FINAL)\b",
+            "EMIT ON WINDOW CLOSE",
+            "leave it out: a window gives its result once, when it closes",
+        ),
+        (
+            r"\bEMIT\s+(CHANGES|STREAM|AFTER|ON)\b",
             "EMIT",
-            'leave it out, and set it on the plan: session.sql(...).emit("updates"), .emit("final") or .emit("retractions")',
+            'leave it out, and set it on the plan: session.sql("SELECT ...").emit("updates"), or .emit("retractions")',
+        ),
+        (
+            r"\bASOF\s+JOIN\b",
+            "ASOF JOIN",
+            "write JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.id = b.id, or LEFT JOIN to keep rows without one",
         ),
         (
             r"\bEXPECT\b",
@@ -156,11 +181,20 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
     "order": ("ORDER BY", _TOP_N),
     "sort": ("SORT BY", _TOP_N),
     "limit": ("LIMIT", _TOP_N),
-    "offset": ("OFFSET", _ON_RESULTS),
+    "offset": ("OFFSET", _ON_ROWS),
+    "into": ("SELECT INTO", "register a sink, and write INSERT INTO name SELECT ... for sql_outputs()"),
+    "locks": ("FOR UPDATE", "leave it out: nothing changes the rows of a stream"),
+    "hints": ("a hint", "leave it out: the plan follows from the query alone"),
+    "by_name": ("UNION ALL BY NAME", "select the columns in one order, and write UNION ALL"),
+    "ordinality": ("WITH ORDINALITY", "it belongs to UNNEST: CROSS JOIN UNNEST(xs) WITH ORDINALITY AS t(x, i)"),
+    **{
+        name: (f"{name.upper()} BY", "leave it out: the engine divides rows by their keys")
+        for name in ("cluster", "distribute")
+    },
     "joins": ("JOIN", "join in FROM of a query in brackets"),
     "hint": ("a hint", "leave it out: the plan follows from the query alone"),
-    "sample": ("TABLESAMPLE", _IN_SPARK),
-    "pivots": ("PIVOT", _IN_SPARK),
+    "sample": ("TABLESAMPLE", "write WHERE pmod(xxhash64(id), 100) < 10, which takes the same rows each time"),
+    "pivots": ("PIVOT", "write an aggregate for each value: SUM(x) FILTER (WHERE kind = 'a') AS a"),
     "version": ("AS OF", "it belongs to the right side of a JOIN"),
     "recursive": ("WITH RECURSIVE", "write each step as a query of its own"),
     "all": ("GROUP BY ALL", "name the groups"),
@@ -173,22 +207,22 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-def refused(construct: str, got: str, hint: str = _SHOW) -> PlanError:
+def refused(construct: str, got: str, hint: str = _LEFT_OUT) -> PlanError:
     """Return the error for a `construct` that streams do not have here."""
     return PlanError(f"{construct} is not supported in SQL over streams", got=got, hint=hint)
 
 
 def _shown(value: object) -> str:
     parts = value if isinstance(value, list) else [value]
-    return ", ".join(p.sql("spark") if isinstance(p, sg.Expression) else str(p) for p in parts)
+    return ", ".join(p.sql("spark") if isinstance(p, sg.Expression) else str(p) for p in parts if p is not True).strip()
 
 
 def only(node: sg.Expression, understood: frozenset[str]) -> None:
     """Refuse what a node has besides the arguments that are `understood`."""
     for key, value in node.args.items():
         if value and key not in understood:
-            construct, hint = _REFUSED.get(key, (key.strip("_").upper(), _SHOW))
-            raise refused(construct, _shown(value), hint)
+            construct, hint = _REFUSED.get(key, (key.strip("_").replace("_", " ").upper(), _LEFT_OUT))
+            raise refused(construct, _shown(value) or construct, hint)
 
 
 def statement_of(text: str) -> Statement:
@@ -227,6 +261,7 @@ def statements_of(text: str) -> list[Statement]:
                 raise refused(construct, match[0], hint) from problem
         raise PlanError("this is not SQL", got=text, then=str(problem).splitlines()[0].rstrip("."), hint=_SHOW) from problem
     check_units(text)
+    check_tokens(written, statements)  # type: ignore[arg-type]  # it says Expr, which has what is used here
     return [_statement(tree, text) for tree in statements]
 
 
@@ -240,7 +275,7 @@ def _statement(tree: object, text: str) -> Statement:
     construct = str(tree.this).upper() if isinstance(tree, sg.Command) else tree.key.upper()
     if construct == "SET":
         raise PlanError("this SET cannot be read", got=text.strip(), hint=_SET)
-    raise refused(construct, text.strip(), _IN_SPARK if isinstance(tree, sg.Query) else _SHOW)
+    raise refused(construct, text.strip(), _STATEMENTS.get(construct, _SHOW))
 
 
 def query_of(tree: object) -> Query | None:
@@ -310,6 +345,7 @@ def no_group(tree: sg.Select) -> PlanError:
 
 def setting_of(statement: sg.Set) -> tuple[str, int]:
     """Return the setting of ``SET watermark.lag = INTERVAL '5' SECOND``, and its value in µs."""
+    check_read(statement)
     items = statement.expressions
     setting = items[0].this if len(items) == 1 else None
     if not isinstance(setting, sg.EQ):

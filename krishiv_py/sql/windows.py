@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
+import sqlglot
 from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.keyed import KeyedStream
@@ -46,6 +47,8 @@ _CALLS: Final[dict[str, tuple[Kind, Bound | None]]] = {
     "session_window": ("session", None),
 }
 WINDOW_CALLS: Final = tuple(name for name, (_, bound) in _CALLS.items() if bound in ("start", "end"))
+_BY_NAME: Final = ("offset", "time_zone")
+WINDOW_FUNCTIONS: Final = frozenset({*_CALLS, "window"})
 WINDOW_TIME: Final = "window_time"
 """Spark's function of such a struct: the event time of results."""
 SPARKS: Final = ("window", "session_window")
@@ -140,9 +143,35 @@ def window_call(node: object, times: tuple[str, ...]) -> tuple[WindowCall, Bound
         shown = _SHOWN.get(kind, names)
         wanted = f"{name}({_named(times)}, {', '.join(shown)})"
         raise PlanError(f"{name} takes {least} arguments", got=node.sql("spark"), hint=f"write {wanted}")
-    column, *lengths = node.expressions
+    column, *given = node.expressions
+    lengths = [n.expression if isinstance(n, sg.Kwarg) and n.this.name.lower() in _BY_NAME else n for n in given]
     check_time(column, times, name)
     return call_of(kind, lengths, name), bound
+
+
+def bound_of_row(window: WindowCall, bound: Bound, time: sg.Expression, schema: pa.Schema) -> sg.Expression:
+    """Return a bound of the window that a row is in, computed from its `time`.
+
+    Raises
+    ------
+    PlanError
+        Where a row has several windows, or one that depends on other rows or on the calendar.
+    """
+    type_ = schema.field(time.name).type
+    tick = tick_us(type_)
+    lengths = (*window.lengths, window.offset_us)
+    zoneless = pa.types.is_timestamp(type_) and type_.tz is None
+    if window.kind != "tumble" or not window.lengths or zoneless or any(us % tick for us in lengths):
+        then = "rows do not know them"
+        hint = f"they are one value for all rows of a window, so write them outside of aggregates: MAX(x) - window_{bound}"
+        raise PlanError(f"bounds of {window} in an aggregate, or its FILTER", got=f"window_{bound}", then=then, hint=hint)
+    size, offset = window.lengths[0] // tick, window.offset_us // tick
+    from_start = {"start": 0, "end": size, "time": size - 1}[bound]
+    number = "{0}" if tick > 1 else "unix_micros({0})"
+    text = f"{number} - pmod({number} - {offset}, {size}) + {from_start}"
+    text = text if tick > 1 else f"timestamp_micros({text})"
+    made: sg.Expression = sqlglot.parse_one(f"({text.format(time.sql('spark'))})", dialect="spark")  # type: ignore[assignment]  # it says Expr, which has what is used here
+    return made
 
 
 def tick_us(bound: pa.DataType) -> int:
@@ -169,6 +198,13 @@ def call_of(kind: Kind, lengths: list[sg.Expression], name: str) -> WindowCall:
         raise PlanError(what, got=", ".join(n.sql("spark") for n in lengths), hint=hint)
     names = _SHOWN.get(kind, LENGTHS[kind]) if name in _CALLS else LENGTHS[kind]
     given = tuple(interval_us(n, name) for n, _ in zip(lengths, names, strict=False))
+    if kind == "hop" and given[0] > given[1]:
+        order = "window(ts, size, slide)" if name == "window" else f"{name}(ts, slide, size)"
+        hint = f"write the shorter length as the slide: {order}"
+        what = f"`slide` ({show_us(given[0])}) is longer than `size` ({show_us(given[1])})"
+        raise PlanError(
+            what, got=", ".join(n.sql("spark") for n in lengths), then="rows between would be in no window", hint=hint
+        )
     more = lengths[len(names) :]
     offset_us = interval_us(more[0], f"{name} offset", allow_zero=True, allow_negative=True) if more else 0
     period_us = given[-1] if kind == "cumulate" else given[0]
@@ -253,18 +289,16 @@ def _offset_text(node: sg.Expression) -> str:
 
 
 def _sparks(node: sg.Anonymous, times: tuple[str, ...]) -> WindowCall:
-    """``window(ts, size[, slide[, offset]])``."""
-    if not 2 <= len(node.expressions) <= 4:
+    """``window(ts, size[, slide[, offset[, zone]]])``."""
+    if not 2 <= len(node.expressions) <= 5:
         hint = f"write window({_named(times)}, '1 minute'), or window({_named(times)}, size, slide, offset)"
         raise PlanError("window takes 2 to 4 arguments", got=node.sql("spark"), hint=hint)
     column, size, *more = node.expressions
     check_time(column, times, "window")
-    size_us = interval_us(size, "window")
-    slide_us = interval_us(more[0], "window") if more else size_us
-    offset_us = interval_us(more[1], "window offset", allow_zero=True, allow_negative=True) if len(more) > 1 else 0
-    if slide_us == size_us:
-        return WindowCall("tumble", (size_us,), offset_us % size_us)
-    return WindowCall("hop", (slide_us, size_us), offset_us % slide_us)
+    slide, *offset = more if more and not is_zone(more[0]) else (size, *more)
+    if slide == size:
+        return call_of("tumble", [size, *offset], "window")
+    return call_of("hop", [slide, size, *offset], "window")
 
 
 def _named(times: tuple[str, ...]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import decimal
 import inspect
 import itertools
 from typing import Any, TypedDict
@@ -12,13 +13,14 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from krishiv_py import KrishivError, MemorySink, col, count
+from krishiv_py import KrishivError, MemorySink, col, count, func
 from krishiv_py import max as max_
 from krishiv_py import sum as sum_
 from krishiv_py.errors import CallError, SchemaError
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of, union_of
+from krishiv_py.types import conversion
 
 TYPES = [
     "boolean",
@@ -282,3 +284,103 @@ def test_types_are_shown_as_schema_texts_spell_them(wrong: Any, type_: str) -> N
     with pytest.raises(KrishivError) as caught:
         wrong(stream)
     assert type_ in str(caught.value).split("(got: ")[1]
+
+
+LOOKED_UP: dict[str, list[Any]] = {
+    "bigint": [2**53 + 1, 2**53],
+    "int": [7, 8],
+    "double": [float(2**53), 7.0],
+    "float": [7.0, 8.0],
+    "decimal(38,0)": [2**53, 7],
+    "string": ["7", "x"],
+    "smallint": [7, 8],
+}
+
+
+@pytest.mark.parametrize(("one", "other"), list(itertools.permutations(LOOKED_UP, 2)))
+def test_the_cast_of_a_key_of_a_table_can_be_followed_and_loses_nothing(one: str, other: str) -> None:
+    """Python's own equality says which rows meet: it is exact between whole numbers and doubles."""
+    rows = [{"id": value, "at": n} for n, value in enumerate(LOOKED_UP[one])]
+    schema = as_schema(f"code {other}, name int")
+    codes = [decimal.Decimal(v) if other.startswith("decimal") else v for v in LOOKED_UP[other]]
+    table = pa.Table.from_pylist([{"code": v, "name": n} for n, v in enumerate(codes)], schema)
+    orders = stream_of(f"id {one}, at bigint")
+    with pytest.raises(KrishivError) as caught:
+        orders.lookup_join(table, on={"id": "code"})
+    hint = hint_of(caught.value)
+    assert hint.startswith("write on=")
+    on = eval(hint.removeprefix("write on="), {"col": col})  # the hint, as it is written
+    results = Driver(orders.lookup_join(table, on=on)).send(rows).results.to_pylist()
+
+    def equal(ours: Any, theirs: Any) -> bool:
+        return str(ours) == str(theirs) if "string" in (one, other) and "double" not in (one, other) else ours == theirs
+
+    if "string" in (one, other):
+        return  # the texts of numbers are compared
+    wanted = [next((n for n, v in enumerate(codes) if equal(row["id"], v)), None) for row in rows]
+    assert [row["name"] for row in results] == wanted
+    made = SqlContext()
+    made.register("orders", orders.watermark("at", 0))
+    made.register("names", table)
+    with pytest.raises(KrishivError) as caught:
+        made.sql("SELECT id, name FROM orders LEFT JOIN names ON orders.id = names.code")
+    condition = hint_of(caught.value).removeprefix("write ")
+    query = made.sql(f"SELECT id, name FROM orders LEFT JOIN names ON {condition}")
+    assert query is not None
+    assert [row["name"] for row in Driver(query).send(rows).results.to_pylist()] == wanted
+
+
+MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+MOMENTS: dict[str, Any] = {
+    "bigint": 1_767_225_600_000,
+    "timestamp": MOMENT,
+    "timestamp_ntz": MOMENT.replace(tzinfo=None),
+    "date": MOMENT.date(),
+    "string": "2026-01-01",
+}
+
+
+@pytest.mark.parametrize(("source", "wanted"), list(itertools.permutations([t for t in MOMENTS if t != "string"], 2)))
+def test_the_conversion_of_times_can_be_followed_and_keeps_the_moment(source: str, wanted: str) -> None:
+    types = [as_schema(f"at {name}").field("at").type for name in (source, wanted)]
+    made = stream_of(f"at {source}").with_column("at", eval(conversion("at", *types), {"col": col, "func": func}))
+    assert made.schema.field("at").type == types[1]
+    (row,) = Driver(made).send([{"at": MOMENTS[source]}]).results.to_pylist()
+    assert row["at"] == MOMENTS[wanted]
+
+
+@pytest.mark.parametrize("source", ["timestamp", "timestamp_ntz", "date"])
+def test_a_cast_of_a_time_to_a_number_says_how_milliseconds_are_had(source: str) -> None:
+    stream = stream_of(f"at {source}")
+    if source != "timestamp":  # whose seconds are those of Spark
+        with pytest.raises(KrishivError, match=r"unix_millis\(CAST\(x AS timestamp\)\)"):
+            stream.with_column("ms", col("at").cast("bigint"))
+    made = stream.with_column("ms", "unix_millis(CAST(at AS timestamp))")
+    assert Driver(made).send([{"at": MOMENTS[source]}]).results.to_pylist()[0]["ms"] == MOMENTS["bigint"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says", "right", "value"),
+    [
+        ("ms > TIMESTAMP '2024-01-01'", "timestamp_millis(x)", "timestamp_millis(ms) > TIMESTAMP '2024-01-01'", True),
+        ("ms + INTERVAL 60 SECONDS", "x + 60000", "ms + 60000", 1_767_225_660_000),
+        ("ms - INTERVAL 60 SECONDS", "x - 60000", "ms - 60000", 1_767_225_540_000),
+        (
+            "ms + INTERVAL 60 SECONDS",
+            "timestamp_millis(x) +",
+            "timestamp_millis(ms) + INTERVAL 60 SECONDS",
+            MOMENT + dt.timedelta(0, 60),
+        ),
+        ("at - 1", "x - INTERVAL '1' SECOND", "at - INTERVAL '1' SECOND", MOMENT - dt.timedelta(0, 1)),
+        ("n + s", "||", "CAST(n AS string) || s", "5x"),
+        ("s + s", "||", "s || s", "xx"),
+        ("n < s", "CAST(x AS bigint)", "n < CAST('7' AS bigint)", True),
+    ],
+)
+def test_the_way_out_of_types_that_do_not_fit_can_be_followed(wrong: str, says: str, right: str, value: object) -> None:
+    stream = stream_of("ms bigint, at timestamp, n bigint, s string")
+    with pytest.raises(KrishivError) as caught:
+        stream.with_column("x", wrong)
+    assert says in hint_of(caught.value) and "timedelta" not in str(caught.value).split("Hint:")[0]
+    rows = [{"ms": MOMENTS["bigint"], "at": MOMENT, "n": 5, "s": "x"}]
+    assert Driver(stream.with_column("x", right)).send(rows).results.to_pylist()[0]["x"] == value

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from krishiv_py.errors import PlanError
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of
 
@@ -373,3 +374,35 @@ def test_the_answer_is_that_of_duckdb(text: str, theirs: str, given_rows: list[d
     names = {"tumble": TUMBLE, "hop": HOP, "tumbled": TUMBLED, "hopped": HOPPED}
     actual = run(planned(text.format(**names)), cut, given_rows)
     assert actual == answer(theirs.format(**names), events=given_rows)
+
+
+@few
+@given(given_rows=rows, cut=cuts)
+def test_bounds_of_windows_in_aggregates_are_those_of_each_row(given_rows: list[dict[str, Any]], cut: int) -> None:
+    tumble = TUMBLE.replace("INTERVAL '1' MINUTE", "INTERVAL '1' MINUTE, INTERVAL '7' SECOND")
+    tumbled = TUMBLED.replace("ts - ts % 60000", "ts - (ts + 53000) % 60000")
+    text = (
+        "SELECT window_start, MAX(ts - window_start) AS a, MIN(window_end - ts) AS b, SUM(amount) FILTER (WHERE ts < "
+        "window_start + 20000) AS c FROM {} GROUP BY who, window_start, window_end HAVING MAX(ts - window_start) > 9000"
+    )
+    assert run(planned(text.format(tumble)), cut, given_rows) == answer(text.format(tumbled), events=given_rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("SELECT SUM(ts - window_start) FROM {hop} GROUP BY window_start, window_end", "bounds of hop"),
+        ("SELECT SUM(ts) FILTER (WHERE window_end > ts) FROM {hop} GROUP BY window_start, window_end", "window_end"),
+        ("SELECT COUNT(*) FROM {tumble} GROUP BY window_start, window_end, window_start + amount", "GROUP BY computes"),
+        ("SELECT COUNT(*) FROM events GROUP BY tumble(ts, '1 s'), tumble_start(ts, '1 s') + 1", "GROUP BY computes"),
+        (
+            "SELECT nr FROM {tumble} QUALIFY "
+            "ROW_NUMBER() OVER (PARTITION BY window_start, window_end, window_start + 1 ORDER BY nr DESC) = 1",
+            "PARTITION BY computes",
+        ),
+    ],
+)
+def test_a_bound_that_rows_do_not_know_is_refused_by_its_name(text: str, says: str) -> None:
+    with pytest.raises(PlanError, match=says) as caught:
+        planned(text.format(tumble=TUMBLE, hop=HOP))
+    assert "\0" not in str(caught.value)

@@ -116,3 +116,35 @@ def test_a_refused_text_leaves_the_settings_as_they_were() -> None:
 def test_what_is_no_sink_is_not_registered(name: Any, sink: Any) -> None:
     with pytest.raises(PlanError):
         SqlContext().register_sink(name, sink)
+
+
+@pytest.mark.parametrize(
+    ("setting", "refused"),
+    [
+        ("SET watermark.lag = INTERVAL '5' SECOND", "SELECT who FROM events"),
+        (
+            "SET deduplication.within = INTERVAL '5' SECOND",
+            "SELECT COUNT(*) AS n FROM events GROUP BY tumble(at, INTERVAL '1' SECOND)",
+        ),
+    ],
+)
+def test_a_setting_that_was_dropped_is_taken_by_no_later_query(setting: str, refused: str) -> None:
+    made = SqlContext()
+    made.register("events", stream_of("who string, at bigint").watermark("at", 0))
+    made.register_sink("big", MemorySink())
+    windowed = "SELECT COUNT(*) AS n FROM events GROUP BY tumble(at, INTERVAL '1' SECOND)"
+    plain = made.sql(windowed)
+    for call, text in ((made.sql, refused), (made.sql_outputs, f"INSERT INTO big {refused}")):
+        made.sql(setting)
+        with pytest.raises(PlanError, match="is dropped"):
+            call(text)
+        assert call(text)
+        after = made.sql(windowed)
+        assert after is not None and plain is not None and after.explain() == plain.explain()
+    made.sql("SET watermark.lag = INTERVAL '7' SECOND")  # one before the text stays where one in the text is dropped
+    within = f"INSERT INTO big {windowed}; SET watermark.lag = INTERVAL '5' SECOND; INSERT INTO other SELECT who FROM events"
+    made.register_sink("other", MemorySink())
+    with pytest.raises(PlanError, match="is dropped"):
+        made.sql_outputs(within)
+    kept = made.sql(windowed)
+    assert kept is not None and "7 s" in kept.explain()

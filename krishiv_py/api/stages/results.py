@@ -11,7 +11,7 @@ import pyarrow as pa
 from typing_extensions import Self
 
 from krishiv_py.api.computed import unnested
-from krishiv_py.api.joins import LookupKeys, LookupType, looked_up, reloads
+from krishiv_py.api.joins import LookupKeys, looked_up, reloads
 from krishiv_py.api.planning import check, cut, hidden, physical
 from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.keyed import KeyedStream
@@ -24,6 +24,7 @@ from krishiv_py.missing import instead
 from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.joins import LookupType
 from krishiv_py.plan.nodes import (
     BatchFunction,
     Draft,

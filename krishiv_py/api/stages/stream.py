@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.computed import keys_of, unnested
-from krishiv_py.api.joins import LookupKeys, LookupType, looked_up
+from krishiv_py.api.joins import LookupKeys, looked_up
 from krishiv_py.api.lateness import known_lag_us
 from krishiv_py.api.planning import evaluate, steps
 from krishiv_py.api.query import Runner
@@ -23,6 +23,7 @@ from krishiv_py.missing import instead, needs
 from krishiv_py.plan.checks import a_function, a_text, column_name, expression, known_column, one_of
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr, coalesce, col, lit, name_of
+from krishiv_py.plan.joins import LookupType
 from krishiv_py.plan.nodes import BatchFunction, Expect, Filter, MapBatches, Node, OnFail, Prefix, Project, root_of
 from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns, LateEventHandler, OnError
 from krishiv_py.plan.options.watermarks import PARTITION_IDLE, AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
@@ -380,8 +381,9 @@ class Stream(RunMethods, ShownInALine):
             both, or pairs ``[(col("shop").lower(), "shop")]`` of rows and table. Null keys find nothing.
         columns : list of str or dict, optional
             Columns of the table to add, or their names with new ones; all besides keys and `validity` by default.
-        how : {"left", "inner"}
-            Whether rows that find nothing stay, with nulls. A row that finds several rows comes once for each.
+        how : {"left", "inner", "semi", "anti"}
+            Whether rows that find nothing stay, with nulls; a row that finds several rows comes once for each. ``semi`` gives
+            rows that find something, once, and ``anti`` those that find nothing; both add no columns.
         validity : (str, str), optional
             Columns of the table from when on and until before when a row of it is valid; null is not a bound.
         at : str, optional

@@ -122,9 +122,20 @@ def _rule(source: pa.DataType, target: Target) -> Converter:
             f"{type_text(source)} cannot be cast to {type_text(target.wanted_type)}",
             got="types without a conversion between them",
             then="no value of the one stands for a value of the other",
-            hint="see the table of conversions in docs/expressions.md, or use map_batches",
+            hint=_instead(pair),
         )
     return rule
+
+
+def _instead(pair: tuple[str, str]) -> str:
+    """Return what to write for a cast that there is none of."""
+    times, numbers = ("instant", "local", "date"), ("int", "float", "decimal")
+    if pair[0] in times and pair[1] in numbers:
+        return "for milliseconds write unix_millis(CAST(x AS timestamp)), in Python x.cast('timestamp').unix_millis()"
+    if pair[0] in numbers and pair[1] in times:
+        write = f"CAST(timestamp_millis(x) AS {'date' if pair[1] == 'date' else 'timestamp_ntz'})"
+        return f"for milliseconds write {write}, for seconds timestamp_seconds, in Python func('timestamp_millis', x)"
+    return "see the table of conversions in docs/expressions.md, or use map_batches"
 
 
 def _alike(source: pa.DataType, target: pa.DataType) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
@@ -29,6 +30,7 @@ from krishiv_py.functions.computing.checks import COLUMN, alike, boolean, meetin
 from krishiv_py.functions.computing.compare import COMPARISONS, compare, is_in
 from krishiv_py.functions.computing.values import INSTANT, FaultError, NoOperationError, Value, is_moment, literal, repeated
 from krishiv_py.lazy import lazy
+from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import (
     Aggregate,
     Alias,
@@ -513,17 +515,45 @@ def _misfit(expr: Expr, batch: Rows, problem: Exception) -> ExpressionError:
     names = columns_of(expr)
     types = ", ".join(f"{f.name} {type_text(f.type)}" for f in batch.schema if f.name in names)
     text = str(problem).splitlines()[0]
-    what = f"the types of {_brief(expr)} do not fit"
+    shown = _brief(expr)
+    for part in walk(expr):
+        if isinstance(part, Lit) and isinstance(part.value, dt.timedelta):
+            shown = shown.replace(repr(part.value), f"INTERVAL '{show_us(round(part.value.total_seconds() * 1e6))}'")
+    what = f"the types of {shown} do not fit"
     then = f"there is no such operation on {text}"
-    return ExpressionError(what, got=types or "constants only", then=then, hint=_way_out(text))
+    return ExpressionError(what, got=types or "constants only", then=then, hint=_way_out(expr, text))
 
 
-def _way_out(types: str) -> str:
+def _way_out(expr: Expr, types: str) -> str:
     """Return what to write instead of an operation on these types."""
+    operator = expr.op if isinstance(expr, BinOp) else ""
+    number = any(each in _NUMBERS or each.startswith("decimal") for each in types.split(" and "))
+    time = "timestamp" in types or "date" in types
     if "interval" in types or "duration" in types:
+        if number and operator in ("+", "-"):
+            return (
+                f"a whole number that is a time is of milliseconds: write x {operator} 60000, "
+                f"or timestamp_millis(x) {operator} INTERVAL 60 SECONDS"
+            )
         return "write a length of time as one interval: INTERVAL 90 SECONDS, in Python timedelta(seconds=90)"
     if types.startswith("struct"):
         return "name a field: s.x in text, col('s').field('x') in Python"
+    if time and number:
+        if operator in ("+", "-"):
+            return (
+                f"write a length of time: x {operator} INTERVAL '1' SECOND in text, "
+                f'col("x") {operator} timedelta(seconds=1) in Python'
+            )
+        return (
+            "make a time of the number: timestamp_millis(x) of milliseconds, timestamp_seconds(x) of seconds; "
+            'in Python func("timestamp_millis", col("x"))'
+        )
     if "string" in types:
-        return 'cast one side: CAST(x AS string) or CAST(x AS bigint) in text, col("x").cast("string") in Python'
+        if operator == "+":
+            return "join texts with ||, numbers after CAST(x AS string); add numbers in texts after CAST(x AS bigint)"
+        kind = "timestamp" if time else "bigint"
+        return f'cast the text: CAST(x AS {kind}) in text, col("x").cast("{kind}") in Python'
     return 'cast one side: CAST(x AS double) in text, col("x").cast("double") in Python'
+
+
+_NUMBERS: Final = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double"})

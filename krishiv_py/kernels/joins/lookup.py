@@ -18,6 +18,7 @@ from krishiv_py.kernels.columns.evaluate import evaluate
 from krishiv_py.kernels.columns.times import bounds_of, stamp
 from krishiv_py.kernels.joins.interval import NOBODY, Pairs, same_keys
 from krishiv_py.plan.expressions.expr import Expr, columns_of
+from krishiv_py.plan.joins import LookupType
 from krishiv_py.plan.schema import TimeKind
 
 
@@ -55,7 +56,7 @@ class Lookup:
     current: Callable[[], tuple[int | str, pa.Table]]
     keys: tuple[tuple[Expr, Expr], ...]
     columns: tuple[tuple[str, str], ...]
-    keeps: bool
+    how: LookupType
     validity: Validity | None = None
     _known: tuple[_Known, ...] = ()
     __name__ = "lookup_join"
@@ -92,7 +93,11 @@ class Lookup:
         pairs = pairs.only(same_keys(rows.schema.names, rows, known.keys, pairs))
         if self.validity is not None:
             pairs = pairs.only(self._valid(self.validity, batch, table, pairs))
-        if self.keeps:
+        if self.how in ("semi", "anti"):
+            paired = np.zeros(batch.num_rows, np.bool_)
+            paired[pairs.left] = True
+            return batch.filter(pa.array(paired if self.how == "semi" else ~paired))
+        if self.how == "left":
             pairs = _with_all(pairs, batch.num_rows)
         right = pa.array(pairs.right, mask=pairs.right == NOBODY)
         columns = [_one(pick(table[column], right)) for column, _ in self.columns]

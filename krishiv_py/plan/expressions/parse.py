@@ -15,8 +15,10 @@ from sqlglot import expressions as sg
 
 from krishiv_py.errors import ExpressionError, SchemaError, shown
 from krishiv_py.plan.durations import iso_moment
+from krishiv_py.plan.expressions.allread import check_read, check_tokens
 from krishiv_py.plan.expressions.constants import MAX_DIGITS, Doubled, Scalar
 from krishiv_py.plan.expressions.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
+from krishiv_py.plan.expressions.instead import unsupported
 from krishiv_py.plan.expressions.spans import check_cast, moved, span_of
 from krishiv_py.plan.expressions.sql_functions import function_of
 from krishiv_py.plan.expressions.sqltext import (
@@ -279,9 +281,13 @@ def parse_expr(text: str) -> Expr:
     try:
         with one_kind_of_error():
             check_whole(text)
-            tree = _tree(respelled(text))
+            written = respelled(text)
+            tree = _tree(written)
         check_units(text)
-        return expr_of(tree)
+        expr = expr_of(tree)
+        check_tokens(written, [tree])
+        check_read(tree)
+        return expr
     except sqlglot.errors.SqlglotError as problem:
         raise ExpressionError(
             "this is not an SQL expression", got=text, then=str(problem).splitlines()[0], hint=hint
@@ -458,5 +464,4 @@ def _compound(node: sg.Expression) -> Expr:
     if isinstance(node, (sg.Placeholder, sg.Parameter)):
         hint = "write the value, with quotes in it doubled: 'it''s'; in Python lit(value)"
         raise ExpressionError("a parameter has no value in a text", got=spelled(node), hint=hint)
-    hint = "do it in Spark and pass from_dataframe(df), or use map_batches"
-    raise ExpressionError("this SQL is not supported in an expression", got=spelled(node), hint=hint)
+    raise unsupported(node)

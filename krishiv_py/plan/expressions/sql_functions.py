@@ -14,6 +14,7 @@ from sqlglot import expressions as sg
 from krishiv_py.errors import ExpressionError
 from krishiv_py.functions.definition import Definition, SqlNode
 from krishiv_py.functions.known import FUNCTIONS
+from krishiv_py.plan.expressions.allread import SAID
 from krishiv_py.plan.expressions.constants import SPREADING, spreading
 from krishiv_py.plan.expressions.expr import BinOp, Case, Cast, Expr, Func, Lambda, LambdaVar, Lit, UnOp
 from krishiv_py.plan.expressions.spans import part_of, span_of, times
@@ -253,14 +254,6 @@ def _of_numbers(kind: str, node: sg.Expression, read: Read) -> Expr | None:
 
 Read: TypeAlias = Callable[[sg.Expression], Expr]
 
-_SAID: Final = frozenset(
-    {
-        *("coalesce", "flatten", "ignore_nulls", "is_length", "negate", "null_if_pos_overflow"),
-        *("null_propagation", "preserve_end_of_month", "safe"),
-    }
-)
-"""Parts of nodes that say what Spark does in any case; and that a condition is negated."""
-
 
 @functools.cache
 def _calls() -> Mapping[str, list[tuple[Definition, SqlNode]]]:
@@ -288,7 +281,7 @@ def _called(node: sg.Expression, read: Read) -> Expr | None:
         return None
     for known, by in spelled:
         parts = [part.strip("*") for part in by.parts]
-        if set(arguments) - {*parts, *by.says} - _SAID or any(
+        if set(arguments) - {*parts, *by.says} - SAID or any(
             arguments.get(key, False) != value for key, value in by.says.items()
         ):
             continue

@@ -14,6 +14,7 @@ import sqlglot
 from sqlglot import expressions as sg
 from sqlglot.errors import ParseError
 
+from krishiv_py.errors import ExpressionError
 from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.plan.durations import to_us
 
@@ -50,6 +51,8 @@ def one_kind_of_error() -> Iterator[None]:
     """
     try:
         yield
+    except ExpressionError:
+        raise
     except (ValueError, TypeError, AttributeError, LookupError) as problem:
         raise ParseError(f"the parser stumbles: {problem}") from problem
 
@@ -187,8 +190,9 @@ def check_whole(text: str) -> None:
     Raises
     ------
     sqlglot.errors.ParseError
-        For a number after a value and a point, of which only the number would be kept (``1.5.2BD``), and for arguments that
-        would be forgotten (``to_timestamp(s, 'yyyy', 'UTC')``).
+        For a number after a value and a point, of which only the number would be kept (``1.5.2BD``).
+    ExpressionError
+        For arguments that would be forgotten (``to_timestamp(s, 'yyyy', 'UTC')``).
     """
     if _POINT.search(text) is None and _CALL.search(text) is None:
         return
@@ -231,11 +235,21 @@ def _check_call(name: str, arguments: list[list[str]]) -> None:
         return
     most = _most().get(name)
     if most is not None and len(arguments) > most:
-        raise ParseError(f"{name} takes at most {most} argument{'s' if most > 1 else ''}, not {len(arguments)}")
+        what = f"{name} takes at most {most} argument{'s' if most > 1 else ''}, not {len(arguments)}"
+        known = next((f for f in FUNCTIONS.values() if name in (f.name, *f.names)), None)
+        names = ", ".join(["x"] * most if known is None else [p.name for p in known.params])
+        raise ExpressionError(what, got=_call_text(name, arguments), hint=f"write {name}({names})")
     if name in _SKIPPING and len(arguments) == 2 and [a.lower() for a in arguments[1]] != ["true"]:
-        raise ParseError(f"{name} skips nulls: its second argument is true; MIN_BY(x, ts) and MAX_BY(x, ts) give nulls too")
+        hint = f"write {name.upper()}(x), or MIN_BY(x, ts) and MAX_BY(x, ts), which give nulls too"
+        raise ExpressionError(f"{name} skips nulls: its second argument is true", got=_call_text(name, arguments), hint=hint)
     if name == "named_struct" and len(arguments) % 2:
-        raise ParseError(f"named_struct takes names and values by turns, not {len(arguments)} arguments")
+        hint = "write named_struct('a', x, 'b', y)"
+        what = f"named_struct takes names and values by turns, not {len(arguments)} arguments"
+        raise ExpressionError(what, got=_call_text(name, arguments), hint=hint)
+
+
+def _call_text(name: str, arguments: list[list[str]]) -> str:
+    return f"{name}({', '.join(' '.join(a) for a in arguments)})"
 
 
 def check_units(text: str) -> None:
