@@ -109,7 +109,7 @@ def why_text(
     now: Standing,
     key: Any,
     time: TimePoint | None,
-    state: Callable[[], pa.Table],
+    state: Callable[[], pa.Table | None],
     results: pa.Table | None,
 ) -> str:
     """Say what became of a key at a time.

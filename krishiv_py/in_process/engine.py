@@ -682,8 +682,8 @@ def restore(core: Core, state: StateLog, values: Mapping[Key, bytes], note: Mapp
         bucket.store.changed.clear()
 
 
-def kept_state(plan: PhysicalPlan, checkpoint: str, stage: str | None, now_us: int) -> tuple[Core, pa.Table]:
-    """Return the clocks and the windows in state of a stage after the last committed batch of a checkpoint, only read.
+def kept_core(plan: PhysicalPlan, checkpoint: str, stage: str | None, now_us: int) -> tuple[Core, ProcessStage]:
+    """Return the clocks and a stage with its state after the last committed batch of a checkpoint, only read.
 
     Raises
     ------
@@ -699,7 +699,7 @@ def kept_state(plan: PhysicalPlan, checkpoint: str, stage: str | None, now_us: i
             values, note = state.load(only_read=True)
             if note is not None:
                 restore(core, state, {key: value for key, value in values.items() if key[0] == number}, note)
-            return core, core.stages[number].state()
+            return core, core.stages[number]
         except CheckpointError:  # a query that runs removes files it has copied
             if attempt == _ATTEMPTS - 1:
                 raise

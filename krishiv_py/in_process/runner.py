@@ -18,7 +18,7 @@ from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, SessionClosedError, shown
 from krishiv_py.in_process.bounded import run_bounded
-from krishiv_py.in_process.engine import Engine, kept_state
+from krishiv_py.in_process.engine import Engine, kept_core
 from krishiv_py.in_process.memory import keep_freed_columns, keep_freed_memory
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
@@ -255,12 +255,12 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         check_engine(home, "in-process")
         plan = with_carried(attrs.evolve(plan, engine=self.engine), home)
         CheckpointNotes(home).check(plan)
-        return kept_state(plan, home, stage, self.clock())[1]
+        return kept_core(plan, home, stage, self.clock())[1].state()
 
     def standing(self, plan: PhysicalPlan, checkpoint: str) -> Reached:
         """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
         now_us = self.clock()
-        core, _ = kept_state(attrs.evolve(plan, engine=self.engine), absolute(checkpoint).rstrip("/"), None, now_us)
+        core, _ = kept_core(attrs.evolve(plan, engine=self.engine), absolute(checkpoint).rstrip("/"), None, now_us)
         return Reached(core.in_force, core.clocks.reached if plan.keeps_ledger else {}, core.moved_us)
 
     def savepoint(self, checkpoint: str, path: str) -> str:

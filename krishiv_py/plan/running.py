@@ -298,8 +298,11 @@ class Progress:
         seen = "".join(f", table {name}: version {one.version}" for name, one in self.tables.items())
         doubts = "".join(f", ! {problem}" for problem in self.doubts)
         windows = "window" if self.open_windows == 1 else "windows"
+        silent = [name for name, us in self.source_watermarks_us.items() if us == UNSET]
+        holds = self.watermark_us == UNSET and len(silent) < len(self.source_watermarks_us)
+        held_by = f" (nothing came from {', '.join(silent)})" if holds and silent else ""
         return (
-            f"batch {self.batch_id}: watermark {self.watermark}, {self.rows} rows, late: {late}, "
+            f"batch {self.batch_id}: watermark {self.watermark}{held_by}, {self.rows} rows, late: {late}, "
             f"{self.open_windows} open {windows}, {self.state_bytes} state bytes, {self.firings} firings{held}{seen}{doubts}"
         )
 

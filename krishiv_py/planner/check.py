@@ -332,12 +332,13 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     lag_us = longest_lag_us(spec)
     if not from_stage and not by_clock:
         texts += _refused_while_open(spec, lag_us)
-    if isinstance(spec.watermark, MultiSourceWatermarkSpec) and not from_stage and not by_clock:
+    joins = spec.operation.nature.joins
+    if isinstance(spec.watermark, MultiSourceWatermarkSpec) and (joins or not from_stage) and not by_clock:
         several = len(spec.watermark.sources) + (spec.watermark.unknown_spec is not None) > 1
         if several and spec.watermark.idle_timeout_us is None:
             texts.append(
                 "several sources and no idle time-out: one that falls silent holds the watermark, and with it all results; "
-                'set idle_timeout="30 s"'
+                f'set idle_timeout="30 s"{" of the join" if joins else ""}'
             )
     if not from_stage and not by_clock and lag_us >= options.future_us and options.future_reference == "watermark":
         enough = show_us(lag_us + options.future_us)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -31,8 +30,9 @@ def why_not_fired(
     idle: Collection[str] | None = None,
     *,
     brief: bool = False,
+    rows: int | None = None,
 ) -> str:
-    """Say what a window of a `stage` that ends at `end_us` is waiting for.
+    """Say what a window of a `stage` that ends at `end_us` is waiting for, or what is in state of a stage without windows.
 
     Parameters
     ----------
@@ -50,13 +50,19 @@ def why_not_fired(
         Sources silent for longer than the idle time-out; None where nobody knows.
     brief : bool
         Leave out what moves the watermark: another window was said to wait for it.
+    rows : int, optional
+        How many rows the stage has in state; None where nobody knows.
     """
     spec = stage.spec
     unwaiting = spec.operation.unwaiting()
-    if unwaiting is not None:
+    if unwaiting is not None and not spec.operation.nature.joins:
         return unwaiting
-    if end_us is None:
-        return f"no window waits: no row of an open one is in state; the watermark is {show_instant(watermark_us)}."
+    if end_us is None or unwaiting is not None:
+        text = unwaiting or ("no window waits: no row of an open one is in state" if rows == 0 else "the windows of rows wait")
+        held = f"; {_rows_held(rows)}" if rows else ""
+        text += f"{held}; the watermark is {show_instant(watermark_us)}."
+        moves = watermark_us != END_OF_TIME and (unwaiting is not None or rows != 0)
+        return f"{text} {_holder(stage, clocks, watermark_us, sources_us, None, idle)}" if moves else text
     odd = spec.operation.no_end(end_us)
     if odd is not None:
         return odd
@@ -76,6 +82,10 @@ def why_not_fired(
         return f"it fires when the watermark reaches {show_instant(needed)}{extra}."
     text = f"{window} fires when the watermark reaches {show_instant(needed)}{extra}; it is {show_instant(watermark_us)}."
     return f"{text} {_holder(stage, clocks, watermark_us, sources_us, needed, idle)}"
+
+
+def _rows_held(rows: int) -> str:
+    return f"{rows} rows are in state" if rows > 1 else "1 row is in state"
 
 
 def _beyond_end_us(stage: StagePlan) -> int:
@@ -105,9 +115,15 @@ def in_stage(stages: Sequence[StagePlan], one: StagePlan) -> str:
 
 
 def oldest_of_all(
-    stages: Sequence[StagePlan], watermark_us: Callable[[StagePlan], int], state: Callable[[str], pa.Table]
-) -> tuple[StagePlan, int] | None:
-    """Return the stage with the window that waits and ends before all others, and that end, µs; None if no window waits.
+    stages: Sequence[StagePlan],
+    watermark_us: Callable[[StagePlan], int],
+    state: Callable[[str], pa.Table],
+    rows: Mapping[str, int],
+) -> tuple[StagePlan, int | None] | None:
+    """Return the stage with the window that waits and ends before all others, and that end, µs.
+
+    Where none does, it is the first one whose rows in state have no table of windows, without an end; None without any. Such
+    a stage comes first while it has no watermark: a source of it has sent nothing.
 
     Parameters
     ----------
@@ -117,12 +133,24 @@ def oldest_of_all(
         Gives the watermark of a stage, µs.
     state : callable
         Gives the open windows of a stage by its name.
+    rows : dict
+        How many rows each stage has in state, by its name.
     """
     ends: list[tuple[int, StagePlan]] = []
+    without: list[StagePlan] = []
     for stage in stages:
-        with contextlib.suppress(PlanError):  # rows that are kept without aggregates have no table
-            end_us = None if stage.stateless else oldest_waiting_us(stage, watermark_us(stage), partial(state, stage.spec.name))
-            ends += [] if end_us is None else [(end_us, stage)]
+        operation, name = stage.spec.operation, stage.spec.name
+        try:
+            end_us = None if stage.stateless else oldest_waiting_us(stage, watermark_us(stage), partial(state, name))
+        except PlanError:  # rows that are kept without aggregates have no table
+            end_us = None
+            without += [stage] if rows.get(name) else []
+        else:
+            without += [stage] if rows.get(name) and operation.nature.joins and end_us is None else []
+        ends += [] if end_us is None else [(end_us, stage)]
+    stalled = [stage for stage in without if watermark_us(stage) == UNSET]
+    if without and (not ends or stalled):
+        return [*stalled, *without][0], None
     if not ends:
         return None
     end_us, stage = min(ends, key=lambda one: one[0])
@@ -134,26 +162,27 @@ def _holder(
     clocks: ClockPlan,
     watermark_us: int,
     sources_us: Mapping[str, int],
-    needed: int,
+    needed: int | None,
     idle: Collection[str] | None,
 ) -> str:
-    marks = [(clocks.clocks[clock], needed + behind_us) for clock, behind_us in stage.times]
+    """Say what moves the watermark to where it is `needed`, or on, and what holds it."""
+    marks = [(clocks.clocks[clock], None if needed is None else needed + behind_us) for clock, behind_us in stage.times]
     if any(clock.watermark._by_clock for clock, _ in marks):
         return "It is the clock of the machine, and goes on without rows."
     (first, needed_us), *others = marks
     lull = _clock(first.watermark, watermark_us)
     if not others and isinstance(first.watermark, WatermarkSpec):
+        if needed_us is None:
+            return f"A newer row, an explicit advance, or the end of input moves it on.{lull}"
         newest = show_instant(needed_us + first.watermark.lag_us)
         return f"A row with event time {newest} or later, an explicit advance, or the end of input moves it there.{lull}"
     quiet = _quiet(stage, first)
     waits = {name: wait for clock, us in marks for name, wait in _waits(clock, sources_us, us).items()}
     silent = set(idle or ()) & waits.keys()
     all_silent = bool(silent) and len(silent) == len(waits)
-    parts = [
-        wait.said(name)
-        for name, wait in sorted(waits.items())
-        if wait.at_us < wait.needed_us and (all_silent or name not in silent)
-    ]
+    counted = {name: wait for name, wait in sorted(waits.items()) if all_silent or name not in silent}
+    least_us = min((wait.at_us for wait in counted.values()), default=UNSET)
+    parts = [wait.said(name) for name, wait in counted.items() if wait.holds(least_us)]
     way = _OF_SOURCES
     if stage.spec.operation.nature.joins:
         way = _OF_JOIN
@@ -167,16 +196,22 @@ class _Wait:
     """A source: where its watermark is, which one is needed, and how far that lags its rows."""
 
     at_us: int
-    needed_us: int
+    needed_us: int | None
     lag_us: int
+
+    def holds(self, least_us: int) -> bool:
+        """Return whether it is waited for, where the least watermark of all is `least_us`."""
+        return self.at_us == least_us if self.needed_us is None else self.at_us < self.needed_us
 
     def said(self, name: str) -> str:
         """Return what it is waited for."""
         state = "has sent nothing" if self.at_us == UNSET else f"is at {show_instant(self.at_us)}"
+        if self.needed_us is None:
+            return f"source {name!r} {state}, and holds it"
         return f"source {name!r} {state} and needs a row at {show_instant(self.needed_us + self.lag_us)} or later"
 
 
-def _waits(clock: ClockSpec, sources_us: Mapping[str, int], needed_us: int) -> dict[str, _Wait]:
+def _waits(clock: ClockSpec, sources_us: Mapping[str, int], needed_us: int | None) -> dict[str, _Wait]:
     """Return the sources of a clock: the declared ones, and those that have registered."""
     mark = clock.watermark
     if isinstance(mark, WatermarkSpec):
@@ -311,10 +346,13 @@ def why(
     of_key = "" if key is None else f" of the key {key}"
     windows = _windows(stage, time_us, state)
     if windows is None:
-        lines.append("the state holds no windows with a time.")
+        standing = why_not_fired(stage, clocks, now.watermark_us, now.sources_us, None, now.idle)
+        lines.append(f"the state holds no windows with a time; {standing}")
     elif not windows:
         when = "" if time_us is None else f" that holds {show_instant(time_us)}"
-        lines.append(f"no window{of_key}{when} is in state.")
+        stalls = now.watermark_us == UNSET and len(now.sources_us) > 1
+        holder = f"; {_holder(stage, clocks, UNSET, now.sources_us, None, now.idle)}" if stalls else "."
+        lines.append(f"no window{of_key}{when} is in state{holder}")
     else:
         beyond_us, waits = _beyond_end_us(stage), False
         for window in windows[:_MOST]:

@@ -536,16 +536,22 @@ class RunningQuery(OfOneProcess):
     def why_not_fired(self, window_end: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what the window of a `stage` that ends at `window_end` is waiting for; without it the oldest that waits."""
         now, moment = self.progress, self._ledger.moment
+        rows = {name: one.open_rows for name, one in (now.stages or {self._plan.spec.name: now}).items()}
         stage_plan = self._plan.stages[self._plan.stage_called(stage)]
         end_us = None if window_end is None else time_point_us(window_end, "window_end")
+        oldest = None
         if end_us is None:
             stages = self._plan.stages if stage is None else [stage_plan]
-            stage_plan, end_us = oldest_of_all(stages, lambda one: moment.at(one.times).watermark_us, self.state) or (
-                stage_plan,
-                None,
-            )
+            oldest = oldest_of_all(stages, lambda one: moment.at(one.times).watermark_us, self.state, rows)
+            stage_plan, end_us = oldest or (stage_plan, None)
         text = why_not_fired(
-            stage_plan, self._plan.clocks, moment.at(stage_plan.times).watermark_us, now.source_watermarks_us, end_us
+            stage_plan,
+            self._plan.clocks,
+            moment.at(stage_plan.times).watermark_us,
+            now.source_watermarks_us,
+            end_us,
+            now.idle_sources,
+            rows=0 if oldest is None else rows.get(stage_plan.spec.name),
         )
         return LaidOut(" ".join([in_stage(self._plan.stages, stage_plan), text, *self._ledger.waiting()]).lstrip())
 

@@ -113,7 +113,11 @@ class SessionRunner(Generic[Q]):
 
     def why(self, plan: PhysicalPlan, checkpoint: str, key: Any, time: TimePoint | None, stage: str | None) -> str:
         """Say what became of a key at a time in the query of a checkpoint."""
-        state, reached = self.read_state(plan, checkpoint, stage), self.standing(plan, checkpoint)
+        try:
+            state = self.read_state(plan, checkpoint, stage)
+        except PlanError:  # rows that are kept without aggregates have no table
+            state = None
+        reached = self.standing(plan, checkpoint)
         stage_plan = plan.stages[plan.stage_called(stage)]
         now = Standing(reached.moment.at(stage_plan.times).watermark_us, reached.sources_us, reached.moved_us, self.clock())
         return why_text(plan, stage_plan, now, key, time, lambda: state, None)

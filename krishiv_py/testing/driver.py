@@ -444,13 +444,18 @@ class Driver(OfOneProcess):
         """
         idle = self._clocks.idle(self.clock.now_us)
         marks = {one.plan.spec.name: self._watermark_us(one) for one in self._stages}
+        rows = {one.plan.spec.name: one.open_rows for one in self._stages}
         stage_ = self._plan.stages[self._plan.stage_called(stage)]
         end_us = None if window_end is None else time_point_us(window_end, "window_end")
         if end_us is None:
             stages = self._plan.stages if stage is None else [stage_]
-            stage_, end_us = oldest_of_all(stages, lambda one: marks[one.spec.name], self.state) or (stage_, None)
-        mark_us = marks[stage_.spec.name]
-        text = why_not_fired(stage_, self._plan.clocks, mark_us, self.source_watermarks_us, end_us, idle)
+            oldest = oldest_of_all(stages, lambda one: marks[one.spec.name], self.state, rows)
+            stage_, end_us = oldest or (stage_, None)
+            rows = {} if oldest is None else rows
+        name = stage_.spec.name
+        text = why_not_fired(
+            stage_, self._plan.clocks, marks[name], self.source_watermarks_us, end_us, idle, rows=rows.get(name, 0)
+        )
         return LaidOut(f"{in_stage(self._plan.stages, stage_)} {text}".lstrip())
 
     def why(self, key: Any = None, time: TimePoint | None = None, stage: str | None = None) -> str:
