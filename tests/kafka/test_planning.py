@@ -21,8 +21,8 @@ from krishiv_py.api.query import NoRunner
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import Malformed, Source, kafka_source
 from krishiv_py.connectors.kafka import client
+from krishiv_py.connectors.kafka.backlog import shares
 from krishiv_py.connectors.kafka.client import admin_module
-from krishiv_py.connectors.kafka.source import shares
 from krishiv_py.connectors.ranges import node_of
 from krishiv_py.connectors.source import Planned
 from krishiv_py.errors import PlanError, SchemaError, SourceError
@@ -262,6 +262,50 @@ def test_a_backlog_is_read_in_the_order_of_time(broker: Broker, topic: Topic, mo
         assert len(batch) <= most
         assert min(batch, default=highest) >= highest
         highest = max(batch, default=highest)
+
+
+def transactions_at(broker: Broker, topic: str, partition: int, times: range, aborted: bool = False) -> None:
+    """Write numbers as :func:`numbers_at` does, in transactions of 50, each after one that is aborted if it is said so."""
+    to = confluent_kafka.Producer({"bootstrap.servers": broker.address, "transactional.id": f"{topic}-{partition}"})
+    to.init_transactions(30)
+    for begin in range(0, len(times), 50):
+        if aborted:
+            to.begin_transaction()
+            to.produce(topic, b'{"n": -1}', partition=partition, timestamp=1_700_000_000_000 + times[-1] + 5)
+            to.flush(30)
+            to.abort_transaction(30)
+        to.begin_transaction()
+        for moment in times[begin : begin + 50]:
+            value = json.dumps({"n": moment}).encode()
+            to.produce(topic, value, partition=partition, timestamp=1_700_000_000_000 + moment)
+        to.commit_transaction(30)
+
+
+@pytest.mark.parametrize("aborted", [False, True], ids=["committed", "some aborted"])
+def test_times_are_those_of_records_that_are_read(broker: Broker, topic: Topic, aborted: bool) -> None:
+    """The end of a transaction has the broker's clock as its time, an aborted record the last one: all are passed over."""
+    name = topic(3, retention_ms="-1")
+    of = {0: range(0, 10_000, 20), 1: range(0, 10_000, 20), 2: range(0, 10_000, 200)}
+    numbers_at(broker, name, 0, of[0])
+    transactions_at(broker, name, 1, of[1], aborted)
+    transactions_at(broker, name, 2, of[2], aborted)
+    stated: dict[str, Any] = {"bootstrap_servers": broker.address, "schema": "n bigint"}
+    written = sorted(n for times in of.values() for n in times)
+    for most in (70, 400):
+        source = kafka_source(name, max_offsets_per_batch=most, ending="latest", **stated)
+        batches = [table["n"].to_pylist() for table in micro_batches(source)]
+        assert sorted(n for batch in batches for n in batch) == written
+        highest = -1
+        for batch in batches:
+            assert len(batch) <= most and min(batch, default=highest) >= highest
+            highest = max(batch, default=highest)
+        assert len(batches) <= 2 * 1_300 // most + 5, "batches are about half full at least"
+    moment = 1_700_000_000_000 + 5_001
+    assert sorted(taken(kafka_source(name, starting=moment, ending="latest", **stated))) == [n for n in written if n > 5_000]
+    assert sorted(taken(kafka_source(name, ending=moment, **stated))) == [n for n in written if n <= 5_000]
+    uncommitted = {"isolation.level": "read_uncommitted"}
+    read = taken(kafka_source(name, max_offsets_per_batch=70, ending="latest", options=uncommitted, **stated))
+    assert sorted(n for n in read if n >= 0) == written and (-1 in read) == aborted
 
 
 def test_partitions_are_watermark_sources(broker: Broker, topic: Topic) -> None:

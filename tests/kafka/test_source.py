@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from krishiv_py import Batches, MemorySink, ParquetSink, ResultStream, Session, SideOutputLateEventHandler, Stream, count, sum
 from krishiv_py.api.query import NoRunner
 from krishiv_py.connectors import Source, kafka_source
+from krishiv_py.connectors.kafka import backlog
 from krishiv_py.connectors.kafka import source as planning
 from krishiv_py.connectors.ranges import node_of
 from krishiv_py.metrics import register
@@ -207,6 +208,6 @@ def test_no_row_of_a_backlog_is_late(
     query.await_termination()
     assert query.progress.late["late"] == 0 and sorted_rows(pq.read_table(out)) == expected
     if not imported:
-        monkeypatch.setattr(planning, "in_time_order", lambda waiting, most, *_: (planning.shares(waiting, most), None))
+        monkeypatch.setattr(planning, "in_time_order", lambda waiting, most, *_: (backlog.shares(waiting, most), None))
     other = kafka_source(name, ending="latest", **{**given, "partitions_as_sources": False})
     assert on_the_driver(other)[1] > 10, "the test would prove little"

@@ -29,6 +29,8 @@ _HELD_BYTES: Final = 8 << 20
 """Bytes that a fetcher holds of other partitions than the one that is read, at most."""
 _MESSAGE_BYTES: Final = 500
 """Bytes that a message takes next to its value."""
+_AHEAD_BYTES: Final = 16 << 10, 256 << 10
+"""Bytes that a consumer asks of a partition at a time, for one record and for many: what it fetches after them is lost."""
 
 
 @attrs.frozen
@@ -289,6 +291,7 @@ class _Fetchers:
     """The fetchers of a connection that nobody reads with, the one that was used longest ago first."""
 
     connection: Connection
+    settings: Mapping[str, str] = attrs.field(factory=dict)
     _idle: list[Fetcher] = attrs.field(factory=list)
     _ended: bool = False
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
@@ -305,7 +308,7 @@ class _Fetchers:
                 unused = [fetcher for fetcher in self._idle if not fetcher.fetched]
                 best = unused[0] if unused else self._idle[0] if len(self._idle) >= _KEPT else None
             if best is None:
-                return Fetcher(self.connection, _connected(self.connection))
+                return Fetcher(self.connection, _connected(self.connection, **self.settings))
             self._idle.remove(best)
         if not fits(best):
             best.forget()
@@ -329,12 +332,22 @@ class _Fetchers:
 
 
 _fetchers = PooledClients(_Fetchers, end=lambda fetchers: fetchers.end())
+_looking = PooledClients(
+    lambda connection, nbytes: _Fetchers(
+        connection, {"max_partition_fetch_bytes": str(nbytes), "queued_min_messages": "1", "fetch_wait_max_ms": "5"}
+    ),
+    end=lambda fetchers: fetchers.end(),
+)
 
 
 @contextmanager
-def turn(connection: Connection, ranges: Sequence[Range]) -> Iterator[Fetcher]:
-    """Give a fetcher for some ranges, which are read one after the other in the body, and by nobody else."""
-    fetchers = _fetchers(connection)
+def turn(connection: Connection, ranges: Sequence[Range], *, ahead: bool = False) -> Iterator[Fetcher]:
+    """Give a fetcher for some ranges, which are read one after the other in the body, and by nobody else.
+
+    One that reads `ahead` fetches little, and nothing that another one has fetched.
+    """
+    many = any(one.end - one.begin > 1 for one in ranges)
+    fetchers = _looking(connection, _AHEAD_BYTES[many]) if ahead else _fetchers(connection)
     fetcher = fetchers.take(ranges)
     try:
         fetcher.begin(ranges)
@@ -346,7 +359,7 @@ def turn(connection: Connection, ranges: Sequence[Range]) -> Iterator[Fetcher]:
     fetchers.put(fetcher)
 
 
-def _connected(connection: Connection) -> Any:
+def _connected(connection: Connection, **more: str) -> Any:
     own = {
         "fetch_queue_backoff_ms": "5",
         "fetch_wait_max_ms": "20",  # a request that waits holds up another partition, and the news that one ends
@@ -355,6 +368,7 @@ def _connected(connection: Connection) -> Any:
         "enable_partition_eof": "true",
         "auto_offset_reset": "error",
         "enable_auto_commit": "false",
+        **more,
     }
     try:
         return kafka().Consumer(connection.config(group_id="krishiv", **own))

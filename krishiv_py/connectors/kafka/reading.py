@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.connectors.kafka.backlog import Times
 from krishiv_py.connectors.kafka.client import Place
 from krishiv_py.connectors.kafka.formats import avro, decoding, protobuf
 from krishiv_py.connectors.kafka.formats.decoding import Decode, Decoded, decode_json, decode_registered_json
@@ -61,6 +62,16 @@ def rows(
             kept = [name for name in source.schema.names if name in arrays]
             yield pa.RecordBatch.from_arrays([arrays[n] for n in kept], names=kept)
         del messages  # before the next ones are fetched: until then no collection runs
+
+
+def times(fetched: Iterable[list[Any]]) -> Times:
+    """Return the offsets of records of a partition, and when they were written."""
+    offsets, times = [], []
+    for messages in fetched:
+        offsets += [m.offset() for m in messages]
+        times += [m.timestamp()[1] for m in messages]
+        del messages  # before the next ones are fetched: until then no collection runs
+    return np.array(offsets, np.int64), np.array(times, np.int64)
 
 
 def _pieces(chunks: Iterable[list[Any]]) -> Iterator[list[Any]]:
