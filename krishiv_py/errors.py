@@ -214,10 +214,12 @@ def users_line() -> int:
     return level
 
 
-def missing_extra(package: str, extra: str, consequence: str) -> MissingExtraError:
-    """Return a :class:`MissingExtraError` for a `package` that the `extra` of that name installs."""
+def missing_extra(package: str, extra: str, consequence: str, or_else: str = "") -> MissingExtraError:
+    """Return a :class:`MissingExtraError` for a `package` that the `extra` of that name installs, `or_else` another way."""
     wheel = f"krishiv_py-{__version__}-py3-none-any.whl[{extra}]"
-    hint = f'install the extra {extra}: pip install ".[{extra}]" in a clone, or pip install "{wheel}" with a built wheel'
+    hint = (
+        f'install the extra {extra}: pip install ".[{extra}]" in a clone, or pip install "{wheel}" with a built wheel{or_else}'
+    )
     return MissingExtraError(f"{package} is not installed", got="no such module", then=consequence, hint=hint)
 
 

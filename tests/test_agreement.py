@@ -131,13 +131,11 @@ def test_a_session_of_the_users_own_is_refused_at_once(tmp_path: Path) -> None:
     assert "EnvironmentSetupError: the Python that Spark starts its workers with" in done.stderr.splitlines()[-1]
 
 
-def test_the_requirements_without_pyspark_are_those_of_the_package() -> None:
+def test_the_requirements_without_an_extra_are_those_of_the_package() -> None:
     listed = (PROJECT / "pyproject.toml").read_text().partition("\ndependencies = [")[2].partition("\n]")[0]
     wanted = re.findall(r'^ +"([^"]+)"', listed, re.M)
     lines = (PROJECT / "deploy" / "requirements.txt").read_text().splitlines()
-    assert [line for line in lines if line and not line.startswith("#")] == [
-        name for name in wanted if not name.startswith("pyspark")
-    ]
+    assert [line for line in lines if line and not line.startswith("#")] == wanted
 
 
 def test_no_other_list_of_requirements_is_kept() -> None:

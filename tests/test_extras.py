@@ -30,6 +30,7 @@ def test_connect_without_its_extra_names_it() -> None:
 
 
 CALLS = {
+    "spark": ("pyspark", "from krishiv_py import Session; Session.embedded()"),
     "kafka sink": ("confluent_kafka", 'from krishiv_py import KafkaSink; KafkaSink("a", bootstrap_servers="b:1")'),
     "kafka": (
         "confluent_kafka",
@@ -76,9 +77,35 @@ def test_the_extras_that_errors_name_can_be_installed() -> None:
     project = Path(__file__).parents[1]
     section = (project / "pyproject.toml").read_text().partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
     extras = re.findall(r"^(\w+) = \[", section, re.M)
+    (everything,) = re.findall(r'^all = \["krishiv_py\[(.*?)\]"\]$', section, re.M)
+    assert sorted([*everything.split(","), "all", "bench", "docs", "test"]) == sorted(extras)
     named = {actual for file in (project / "krishiv_py").rglob("*.py") for actual in EXTRA.findall(file.read_text())}
     assert named - set(extras) == set()
     assert named >= {*(what.split()[0] for what in CALLS), "connect", "metrics", "plot", "progress"}
+
+
+FROM_AN_EXTRA = {"nox": "test", "pytest": "test", "mkdocs": "docs", "uv": "test"}
+
+
+def test_a_page_installs_the_programs_that_it_tells_to_type() -> None:
+    """A page that only names a session of nox says where its set-up is."""
+    project, wrong = Path(__file__).parents[1], []
+    for page in [project / "README.md", *(project / "docs").rglob("*.md")]:
+        text = page.read_text()
+        shells = "\n".join(re.findall(r"```(?:bash|console)\n(.*?)```", text, re.S))
+        typed = re.findall(r"^(?:\$ )?(?:python -m )?(\w+)\b", shells, re.M) + re.findall(
+            r"`(?:python -m )?(\w+) [^`\n]+`", text
+        )
+        for program in sorted(FROM_AN_EXTRA.keys() & set(typed)):
+            if f".[{FROM_AN_EXTRA[program]}]" not in text and "CONTRIBUTING.md" not in text:
+                wrong.append(f"{page.name}: {program}")
+    assert wrong == []
+
+
+def test_only_frames_of_pandas_need_pandas() -> None:
+    """Arrow imports pandas for its ``to_pandas_dtype``, of numbers too, up to version 23."""
+    package = Path(__file__).parents[1] / "krishiv_py"
+    assert [file.name for file in package.rglob("*.py") if ".to_pandas_dtype(" in file.read_text()] == []
 
 
 def test_no_text_installs_the_library_from_an_index() -> None:

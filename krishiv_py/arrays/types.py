@@ -31,6 +31,12 @@ def as_arrow(values: NumPy) -> pa.Array:
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
 
 
+def numpy_type(type_: pa.DataType) -> np.dtype[Any]:
+    """Return the type that NumPy has of numbers. Arrow's own method for it imports pandas."""
+    none: NumPy = pa.array([], type_).to_numpy(zero_copy_only=False)
+    return none.dtype
+
+
 _NUMBERS: Final = {np.dtype(np.int64): pa.int64(), np.dtype(np.int32): pa.int32(), np.dtype(np.float64): pa.float64()}
 _SAME_IN_NUMPY: Final = frozenset(type_.id for type_ in _NUMBERS.values())
 """Types of which :func:`as_arrow` gives back what NumPy has of an array without nulls."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from krishiv_py.arrays.types import numpy_type
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.functions.computing import text
 from krishiv_py.types import type_text, zone_of
@@ -119,7 +120,8 @@ def _kept(column: pa.Array, ok: Any) -> pa.Array:
 def _whole(column: pa.Array, type_: pa.DataType) -> Converted:
     ok = pc.match_substring_regex(column, _SHORT)
     wide = pc.cast(_kept(column, ok), pa.int64())
-    lowest, highest = np.iinfo(type_.to_pandas_dtype()).min, np.iinfo(type_.to_pandas_dtype()).max
+    bounds = np.iinfo(numpy_type(type_))
+    lowest, highest = bounds.min, bounds.max
 
     def one(field: str) -> int:
         if not _WHOLE.fullmatch(field):

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import normal_key
 from krishiv_py.arrays.ranges import by_place
-from krishiv_py.arrays.types import words
+from krishiv_py.arrays.types import numpy_type, words
 from krishiv_py.functions.computing.casts import cast
 from krishiv_py.functions.computing.checks import is_text, require
 from krishiv_py.functions.computing.values import arrays, is_decimal, is_integer, joined, misfit
@@ -152,7 +152,7 @@ def _of(kernel: _Murmur | _XX, h: Hashes, column: pa.Array) -> Hashes:
         column, type_ = _unscaled(column), pa.binary()
     if pa.types.is_floating(type_):
         numbers = column.to_numpy(zero_copy_only=False) + 0.0  # -0.0 and 0.0 are equal, and so are their hashes
-        numbers = np.where(np.isnan(numbers), np.nan, numbers).astype(type_.to_pandas_dtype())
+        numbers = np.where(np.isnan(numbers), np.nan, numbers).astype(numpy_type(type_))
         single = pa.types.is_float32(type_)
         return kernel.ints(h, numbers.view(np.int32)) if single else kernel.longs(h, numbers.view(np.int64))
     if is_integer(type_) or pa.types.is_timestamp(type_):

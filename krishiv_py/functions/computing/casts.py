@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.types import numpy_type
 from krishiv_py.errors import ExpressionError, SchemaError
 from krishiv_py.functions.computing import text
 from krishiv_py.functions.computing.text import Converted, flags
@@ -173,7 +174,7 @@ def _array(values: npt.NDArray[Any], column: pa.Array, bad: Mask | None) -> pa.A
 
 
 def _bounds(type_: pa.DataType) -> tuple[int, int]:
-    info = np.iinfo(type_.to_pandas_dtype())
+    info = np.iinfo(numpy_type(type_))
     return int(info.min), int(info.max)
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.types import numpy_type
 from krishiv_py.functions.computing.values import LOCAL, Mask, is_timestamp
 
 Converted: TypeAlias = "tuple[pa.Array, Mask | None]"
@@ -181,7 +182,7 @@ def written(column: pa.Array) -> Converted:
     """Values as text."""
     type_ = column.type
     if pa.types.is_floating(type_):
-        exact = type_.to_pandas_dtype()
+        exact = numpy_type(type_).type
         return pa.array([None if x is None else _float(exact(x)) for x in column.to_pylist()], pa.string()), None
     if is_timestamp(type_):
         text = pc.cast(pc.cast(column, LOCAL), pa.string())

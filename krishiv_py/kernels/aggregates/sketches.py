@@ -23,7 +23,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import Spread, added, counting_ranges, hash_values, normal_key
 from krishiv_py.arrays.ranges import Ranges, below, overlapping, running, smallest
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, NumPy, doubles
+from krishiv_py.arrays.types import Ints, Mask, NumPy, doubles, numpy_type
 from krishiv_py.kernels.aggregates.base import (
     AggKernel,
     ListLimit,
@@ -388,7 +388,7 @@ class HistogramKernel(Binned):
             plain = numbers(doubles(values))
             return np.searchsorted(np.array(self.bounds, np.float64), plain, side="right").astype(np.int64)
         least = [math.ceil(b) for b in self.bounds]  # exact, whatever the size
-        plain, kind = numbers(values), np.iinfo(values.type.to_pandas_dtype())
+        plain, kind = numbers(values), np.iinfo(numpy_type(values.type))
         inside = [b for b in least if kind.min < b <= kind.max]
         below = sum(b <= kind.min for b in least)
         return np.searchsorted(np.array(inside, plain.dtype), plain, side="right").astype(np.int64) + below
