@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from scripts.docs import inside
+from scripts.docs import fates, inside
 from scripts.docs.drawing import BAR, LATE, OTHER, RIGHT, ROW, WIDTH, Axis, Picture
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -260,6 +260,8 @@ PAGES: dict[str, dict[str, Callable[[Namespace], Picture]]] = {
     },
     "stages.md": {"walk": inside.walk},
     "joins.md": {"interval": inside.interval, "asof": inside.asof, "same_window": inside.same_window},
+    "late-events.md": {"judged": fates.judged},
+    "deduplication.md": {"copies": fates.copies},
     "state.md": {"open": inside.open_windows, "buckets": inside.buckets},
 }
 
