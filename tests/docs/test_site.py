@@ -79,6 +79,7 @@ def test_the_search_finds_what_readers_call_it(site: Path) -> None:
         entry = entries[page.replace(".md", ".html")]
         assert entry["tags"] == list(words) and all(word in entry["text"].lower() for word in words), page
     assert not any(place.startswith(("systems/", "development/changes")) for place in entries)
+    assert '"pipeline": ["trimmer"]' in text.replace(":[", ": ["), "a stemmer hides words from the prefixes that readers type"
     answers = {word: page for page, words in searching.WORDS.items() for word in words}
     wanted = {"no results": "debugging", "top n": "sql", "late data": "late-events", "debezium": "kafka", "backfill": "history"}
     assert {word: answers[word] for word in wanted} == {word: f"{page}.md" for word, page in wanted.items()}
