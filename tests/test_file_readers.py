@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py.connectors import json_texts as jsonlines
+from krishiv_py.connectors import json_lines as jsonlines
 from krishiv_py.connectors.source import Malformed
 from krishiv_py.errors import SourceError
 from krishiv_py.runtime.reading import JsonReader, ParquetReader, Rules
@@ -317,9 +317,9 @@ def test_both_ways_to_read_a_block_give_the_same(tmp_path: Path) -> None:
     for row in rows:
         data = (json.dumps({k: v for k, v in row.items() if v is not None} | {"s": row.get("s", "x")}) + "\n").encode()
         fast = list(jsonlines.JsonLines(schema, tuple(schema.names)).read(io.BytesIO(data)))
-        slow = list(jsonlines.JsonLines(schema, tuple(schema.names)).read(io.BytesIO(data + b"\n")))  # blank lines go by line
-        assert [p.bad for p in fast] == [p.bad for p in slow] == [[]]
-        assert repr(fast[0].batch.to_pylist()) == repr(slow[0].batch.to_pylist())
+        slow = jsonlines.JsonLines(schema, tuple(schema.names)).one_by_one(data.splitlines())
+        assert [p.bad for p in fast] == [[]] and slow.bad == []
+        assert repr(fast[0].batch.to_pylist()) == repr(slow.batch.to_pylist())
 
 
 _NAMES = st.sampled_from(
@@ -345,8 +345,8 @@ def test_a_row_depends_on_no_other_whatever_the_case_of_its_names(
         return [row for p in actual for row in p.batch.to_pylist()], [b.problem for p in actual for b in p.bad]
 
     alone = [read(text) for text in texts]
-    by_line = [read(text + b"\n") for text in texts]  # blank lines go by line
-    assert alone == by_line
+    by_line = [jsonlines.JsonLines(schema, columns).one_by_one([text]) for text in texts]
+    assert alone == [(rows.batch.to_pylist(), [why for _, why in rows.bad]) for rows in by_line]
     assert read(b"".join(texts)) == ([r for rows, _ in alone for r in rows], [b for _, bad in alone for b in bad])
 
 
@@ -373,7 +373,9 @@ def test_fields_depend_on_no_other_row_whatever_the_case_of_their_names(
         return [row for p in actual for row in p.batch.to_pylist()], [b.problem for p in actual for b in p.bad]
 
     alone = [read(text) for text in texts]
-    assert alone == [read(text + b"\n") for text in texts]
+    lines = jsonlines.JsonLines(schema, ("u", "l", "k"), as_written)
+    by_line = [lines.one_by_one([text]) for text in texts]
+    assert alone == [(rows.batch.to_pylist(), [why for _, why in rows.bad]) for rows in by_line]
     assert read(b"".join(texts)) == ([r for rows, _ in alone for r in rows], [b for _, bad in alone for b in bad])
 
 

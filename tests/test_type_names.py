@@ -14,7 +14,7 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py import col
-from krishiv_py.connectors.json_texts import JsonLines
+from krishiv_py.connectors.json_lines import JsonLines
 from krishiv_py.connectors.kafka.formats import decoding as kafka_rows
 from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import KrishivError

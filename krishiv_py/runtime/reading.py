@@ -33,7 +33,7 @@ from krishiv_py.connectors.fit import (
     spelt,
 )
 from krishiv_py.connectors.hive import partitions
-from krishiv_py.connectors.json_texts import BLOCK_BYTES, JsonLines, blocks
+from krishiv_py.connectors.json_lines import BLOCK_BYTES, JsonLines, blocks
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.source import Malformed
 from krishiv_py.errors import PlanError, SourceError

@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from krishiv_py.connectors.fit import SENT, MisfitError, fitted
-from krishiv_py.connectors.json_texts import blocks
+from krishiv_py.connectors.json_lines import blocks
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.source import Malformed
 from krishiv_py.errors import SourceError

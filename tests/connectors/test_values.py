@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from krishiv_py.connectors.json_texts import JsonLines
+from krishiv_py.connectors.json_lines import JsonLines
 from krishiv_py.connectors.values import UnfitError, column
 
 UTC = pa.timestamp("us", "UTC")
@@ -118,4 +118,5 @@ def test_a_text_is_the_time_that_it_is_in_json(time: dt.datetime, zone: str, for
     text = time.isoformat(*form) + zone
     for type_ in (UTC, *([] if zone else [pa.timestamp("us")])):
         lines = JsonLines.exact(pa.schema([("at", type_)]), ("at",))
-        assert column([text], type_).equals(pa.array(lines.one(json.dumps({"at": text}).encode()), type_))
+        rows = lines.one_by_one([json.dumps({"at": text}).encode()])
+        assert rows.bad == [] and column([text], type_).equals(rows.batch.column(0))

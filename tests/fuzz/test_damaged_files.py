@@ -19,7 +19,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py.connectors import json_texts as jsonlines
+from krishiv_py.connectors import json_lines as jsonlines
 from krishiv_py.connectors.source import Malformed
 from krishiv_py.errors import SourceError
 from krishiv_py.runtime.reading import FileReader, JsonReader, ParquetReader, Rules

@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.connectors.fit import MisfitError, Rule, WrongTypeError, fit, fit_batch, same_kind
-from krishiv_py.connectors.json_texts import JsonLines
+from krishiv_py.connectors.json_lines import JsonLines
 from krishiv_py.connectors.kafka.client import Connection
 from krishiv_py.connectors.kafka.formats.registry import FRAME, number_of, registered
 from krishiv_py.connectors.values import column
 from krishiv_py.errors import SchemaError
 from krishiv_py.types import article, type_text
 
-_FEW: Final = 16
 NO_VALUE: Final = "no value (a tombstone)"
 """The problem of a record that has none."""
 
@@ -52,72 +51,15 @@ def decode_json(schema: pa.Schema, known: tuple[str, ...], values: Sequence[byte
     A value may begin with the number of its schema, as serializers for JSON Schema write it: a zero byte and four more. No
     JSON begins with a zero byte, so these are left out wherever an object follows.
     """
-    block = _joined(values)
-    if block is None or b"\0" in block:
-        values = [v[5:] if v is not None and v[:1] == b"\0" and v[5:6] == b"{" else v for v in values]
-        block = _joined(values)
-    lines = JsonLines.exact(schema, known)
-    parts: list[pa.RecordBatch] = []
-    bad: list[tuple[int, str]] = []
-    waiting = [(0, len(values))]
-    while waiting:
-        begin, end = waiting.pop()
-        batch = _decoded(lines, block if end - begin == len(values) else _joined(values[begin:end]), end - begin)
-        if batch is not None:
-            parts.append(batch)
-        elif end - begin > _FEW:
-            middle = (begin + end) // 2
-            waiting += [(middle, end), (begin, middle)]
-        else:
-            parts.append(_singly(lines, values, begin, end, bad))
-    if len(parts) == 1:
-        return Decoded(parts[0], tuple(bad))
-    table = pa.Table.from_batches(parts, schema).combine_chunks()
-    return Decoded(table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema), tuple(bad))
-
-
-def _joined(values: Sequence[bytes | None]) -> bytes | None:
-    """Return values as lines; None where one is missing."""
-    try:
-        return b"\n".join(values)  # type: ignore[arg-type]  # the error is looked for
-    except TypeError:
-        return None
-
-
-def _decoded(lines: JsonLines, block: bytes | None, n: int) -> pa.RecordBatch | None:
-    """Return `n` values that are lines of a block, as Arrow reads them; None where one may be no row, or more than one.
-
-    All of it works on the whole block, and lets go of Python's lock, so several threads may decode at the same time.
-    """
-    if block is None:
-        return None
-    data = np.frombuffer(block, np.uint8)
-    ends = np.append(np.flatnonzero(data == ord("\n")), len(block))
-    begins = np.append(0, ends[:-1] + 1)
-    if len(ends) != n or (ends <= begins).any():
-        return None
-    if not ((data[begins] == ord("{")).all() and (data[ends - 1] == ord("}")).all()):
-        return None
-    return lines.by_arrow(block)
-
-
-def _singly(
-    lines: JsonLines, values: Sequence[bytes | None], begin: int, end: int, bad: list[tuple[int, str]]
-) -> pa.RecordBatch:
-    columns: list[list[Any]] = [[] for _ in lines.schema]
-    for i in range(begin, end):
-        raw = values[i]
-        try:
-            if raw is None:
-                raise ValueError(NO_VALUE)
-            row = lines.one(raw)
-        except ValueError as problem:
-            bad.append((i, str(problem)))
-            continue
-        for taken, value in zip(columns, row, strict=True):
-            taken.append(value)
-    arrays = [pa.array(array, f.type) for array, f in zip(columns, lines.schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=lines.schema)
+    texts = [v for v in values if v is not None]
+    if b"\0" in b"".join(texts):
+        texts = [v[5:] if v[:1] == b"\0" and v[5:6] == b"{" else v for v in texts]
+    rows = JsonLines.exact(schema, known).rows(texts)
+    if len(texts) == len(values):
+        return Decoded(rows.batch, tuple(rows.bad))
+    places = [i for i, v in enumerate(values) if v is not None]
+    bad = [(places[i], why) for i, why in rows.bad] + [(i, NO_VALUE) for i, v in enumerate(values) if v is None]
+    return Decoded(rows.batch, tuple(sorted(bad)))
 
 
 _WRONG = (pa.ArrowException, TypeError, ValueError, OverflowError)

@@ -1,0 +1,483 @@
+"""Lines that are JSON, as rows: whole blocks by Arrow, and one by one the texts that are not as Arrow takes them.
+
+Arrow stops at the first value that is wrong and does not say in which line. So a block is read in pieces, and of a piece that
+it refuses, or in which it finds another number of rows than there are texts, one look by a pattern tells which texts are odd
+(:mod:`~krishiv_py.connectors.json_shapes`). Those are read by Python, by the same rules, and the others by Arrow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import compress
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from krishiv_py.connectors.fit import FILE, fit
+from krishiv_py.connectors.json_shapes import Shape, shape
+from krishiv_py.connectors.json_values import JsonObject, column, objects_of, reason
+from krishiv_py.functions.computing.text import flags
+from krishiv_py.functions.computing.values import Mask
+
+BLOCK_BYTES: Final = 8 << 20
+_FIRST_BYTES: Final = 1 << 17
+_FIRST_TEXTS: Final = 1 << 10
+_GROWTH: Final = 8
+"""Pieces are short at first: a piece that Arrow refuses is read for nothing, and those that follow are looked at before."""
+_FEW: Final = 200
+"""So many texts Python reads in the time in which a pattern gets ready."""
+_LONG_LINE: Final = 4_000
+_MANY_LEVELS: Final = 1_000
+_BOM: Final = b"\xef\xbb\xbf"
+_BLANKS: Final = b" \t\r\n"
+_LAID_OUT: Final = r"[\r\n]|\A[ \t]|[ \t]\z"
+"""Objects with blanks around them, or over several lines."""
+_ENDS_TO_TABS: Final = bytes.maketrans(b"\r\n", b"\t\t")
+"""All three are blanks between values, and wrong within texts."""
+_ESCAPED: Final = re.compile(rb"\\u([0-9a-fA-F]{4})")
+_ESCAPED_OTHERWISE: Final = re.compile(r'["\\/\x00-\x1f]')
+"""Characters of a name that have, or may have, a short escape."""
+
+
+@attrs.frozen
+class BadLine:
+    """A line that is not a row: its number from 1, its text, and why."""
+
+    line: int
+    text: str
+    problem: str
+
+
+@attrs.frozen(eq=False)
+class ParsedBlock:
+    """Holds what a block gave: a batch of the wanted columns, and the lines that are not rows."""
+
+    batch: pa.RecordBatch
+    bad: list[BadLine]
+
+
+@attrs.frozen(eq=False)
+class Rows:
+    """The rows of some texts.
+
+    Attributes
+    ----------
+    batch : pyarrow.RecordBatch
+        The rows, in the order of the texts.
+    places : numpy.ndarray
+        The text of each row, by its place.
+    bad : list of (int, str)
+        The texts that are not rows, by place, and why.
+    """
+
+    batch: pa.RecordBatch
+    places: npt.NDArray[np.int64]
+    bad: list[tuple[int, str]]
+
+
+@attrs.define(eq=False)
+class JsonLines:
+    """Reads one file, or the texts of one source.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        The wanted columns; at least one.
+    known : tuple of str
+        All columns of the source: a line with none of them is not a row.
+    as_written : bool
+        Whether names are as in the schema. Otherwise each object is read as other files are: by the name as it is written in
+        the schema, else by the one that differs in case only.
+    """
+
+    schema: pa.Schema
+    known: tuple[str, ...]
+    as_written: bool = False
+    _spelling: dict[str, str] | None = attrs.field(default=None, init=False)
+    _line: int = attrs.field(default=1, init=False)
+    _unit: str = attrs.field(default="us", init=False)
+    _odd: bool = attrs.field(default=False, init=False)
+    """Whether the piece before had texts that are not as Arrow takes them."""
+
+    @classmethod
+    def exact(cls, schema: pa.Schema, known: tuple[str, ...]) -> JsonLines:
+        """For texts that come one by one: names are written as in the schema, and a list is no row."""
+        lines = cls(schema, known, as_written=True)
+        lines._spelling = {name: name for name in known}
+        return lines
+
+    def rows(self, texts: Sequence[bytes]) -> Rows:
+        """Return the rows of texts that are one object each."""
+        parts: list[Rows] = []
+        begin, size = 0, _FIRST_TEXTS
+        while begin < len(texts) or not parts:
+            piece = texts[begin : begin + size]
+            batch = None if self._odd else self._whole(piece)
+            places = np.arange(len(piece))
+            part = self._apart(piece) if batch is None else Rows(batch, places, [])
+            parts.append(Rows(part.batch, part.places + begin, [(i + begin, why) for i, why in part.bad]))
+            begin, size = begin + size, size * _GROWTH
+        batch = _one_batch([part.batch for part in parts])
+        return Rows(batch, np.concatenate([part.places for part in parts]), [bad for part in parts for bad in part.bad])
+
+    def read(self, stream: Any) -> Iterator[ParsedBlock]:
+        """Yield the rows of a file, block by block."""
+        for block in blocks(stream, BLOCK_BYTES):
+            parsed = [self._piece(piece) for piece in _pieces(block)]
+            yield ParsedBlock(_one_batch([part.batch for part in parsed]), [bad for part in parsed for bad in part.bad])
+
+    def _piece(self, piece: bytes) -> ParsedBlock:
+        batch = None
+        if not self._odd:
+            if not self.as_written:
+                self._spelling = self._spelt(piece)
+            batch = self.by_arrow(piece)
+        if batch is not None:
+            self._line += piece.count(b"\n")
+            return ParsedBlock(batch, [])
+        lines = piece.splitlines()
+        numbers = [i for i, line in enumerate(lines) if line.strip()]
+        if not self.as_written:
+            self._spelling = self._mostly_spelt(piece, len(numbers))
+        rows = self._apart([lines[i] for i in numbers])
+        bad = [
+            BadLine(self._line + numbers[i], lines[numbers[i]].decode("utf-8", "backslashreplace"), why) for i, why in rows.bad
+        ]
+        self._line += len(lines)
+        self._odd |= len(numbers) < len(lines)
+        return ParsedBlock(rows.batch, bad)
+
+    def _whole(self, texts: Sequence[bytes]) -> pa.RecordBatch | None:
+        """Return texts as Arrow reads them; None where one may be no row, or more than one.
+
+        All of it works on the whole block, and lets go of Python's lock, so several threads may decode at the same time.
+        """
+        block = _as_lines(texts)
+        return None if block is None else self.by_arrow(block)
+
+    def _apart(self, texts: Sequence[bytes]) -> Rows:
+        """Return the rows of texts some of which are odd: of those by Python, of the others by Arrow."""
+        few, self._odd = len(texts) < _FEW, False
+        likely, batch = (np.zeros(len(texts), np.bool_), _no_rows(self.schema)) if few else self._likely(texts)
+        odd = np.flatnonzero(~likely)
+        self._odd |= len(odd) > 0
+        alone = self.one_by_one(list(compress(texts, ~likely)))
+        places = odd[alone.places]
+        bad = [(int(odd[i]), why) for i, why in alone.bad]
+        if not len(places):
+            return Rows(batch, np.flatnonzero(likely), bad)
+        if not batch.num_rows:
+            return Rows(alone.batch, places, bad)
+        places = np.concatenate([np.flatnonzero(likely), places])
+        order = np.argsort(places, kind="stable")
+        return Rows(_one_batch([batch, alone.batch]).take(pa.array(order)), places[order], bad)
+
+    def _likely(self, texts: Sequence[bytes]) -> tuple[Mask, pa.RecordBatch]:
+        """Return which texts look like rows, and these as Arrow reads them; none of them where it does not."""
+        array = pa.array(texts, pa.binary()).view(pa.string())  # UTF-8 or not: the pattern sees it
+        likely, pattern = np.zeros(len(texts), np.bool_), None
+        for unit in self._units():
+            other = self._shape(unit)
+            if pattern is None or (other is not None and 2 * np.count_nonzero(likely) < len(texts)):
+                fits = likely if other is None else other.rows(array)
+                if pattern is None or np.count_nonzero(fits) > np.count_nonzero(likely):
+                    likely, pattern, self._unit = fits, other, unit
+        found = self._of_likely(texts, array, likely)
+        if found is None and pattern is not None:
+            likely &= ~pattern.doubtful(array)
+            found = self._of_likely(texts, array, likely)
+        if found is None:
+            return np.zeros(len(texts), np.bool_), _no_rows(self.schema)
+        batch, empty = found
+        if empty.any():  # has it any other of the columns?
+            self._odd = True
+            doubt = np.flatnonzero(likely)[empty]
+            doubt = doubt[~flags(pc.match_substring_regex(array.take(pa.array(doubt)), self._begins_known()))]
+            kept = np.ones(len(texts), np.bool_)
+            kept[doubt] = False
+            batch = batch if kept.all() else batch.filter(pa.array(kept[likely]))
+            likely = likely & kept
+        return likely, batch
+
+    def _of_likely(self, texts: Sequence[bytes], array: pa.Array, likely: Mask) -> tuple[pa.RecordBatch, Mask] | None:
+        if not likely.any():
+            return _no_rows(self.schema), np.zeros(0, np.bool_)
+        rows = list(compress(texts, likely))
+        block = _as_lines(rows)
+        if block is None or b"\r" in block:
+            self._odd = True
+            laid_out = pc.match_substring_regex(array.filter(pa.array(likely)), _LAID_OUT)
+            for i in np.flatnonzero(flags(laid_out)):
+                rows[i] = rows[i].strip(_BLANKS).translate(_ENDS_TO_TABS)
+            block = _as_lines(rows)
+        return None if block is None else self._parsed(block, shallow=True)
+
+    def _units(self) -> tuple[str, ...]:
+        """Return the units in which Arrow may read times, first the one that was right last."""
+        if not any(pa.types.is_timestamp(f.type) for f in self.schema):
+            return ("us",)
+        return ("us", "ns") if self._unit == "us" else ("ns", "us")
+
+    def _shape(self, unit: str) -> Shape | None:
+        if self._spelling is None or not self._fast():
+            return None
+        return shape(self.schema, tuple(self._spelling.items()), not self.as_written, unit)
+
+    def _fast(self) -> bool:
+        return all(_fast_type(f.type) is not None for f in self.schema)
+
+    def _begins_known(self) -> str:
+        names = "|".join(re.escape(name) for name in self.known if name.isprintable() and name.isascii() and '"' not in name)
+        return rf'\A[ \t\r\n]*\{{[ \t\r\n]*"(?:{names})"[ \t\r\n]*:'
+
+    def one_by_one(self, texts: Sequence[bytes]) -> Rows:
+        """Return the rows of texts, each of which is read alone, whatever it is."""
+        known, wanted = frozenset(self.known), frozenset(self.schema.names)
+        columns: list[list[Any]] = [[] for _ in self.schema]
+        pairs = list(zip(columns, self.schema.names, strict=True))
+        places: list[int] = []
+        bad: dict[int, str] = {}
+        reasons: dict[int, str] = {}
+        twice: dict[str, dict[int, str]] = {}
+        for i, raw in enumerate(texts):
+            try:
+                found = objects_of(raw, lists=not self.as_written)
+            except (ValueError, RecursionError) as problem:
+                bad[i] = reason(problem)
+                continue
+            for each in found:  # no object is kept: so many would wake the search for garbage
+                if not each.has_any(known, self.as_written):
+                    reasons[len(places)] = self._strange(each)
+                plain = not each.twice and (self.as_written or wanted <= each.keys())
+                for values, name in pairs:
+                    values.append(each.get(name) if plain else self._value(each, name, len(places), twice))
+                places.append(i)
+        arrays = []
+        for values, field in zip(columns, self.schema, strict=True):
+            reasons = twice.get(field.name, {}) | reasons
+            arrays.append(column(values, field, self.as_written, reasons))
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        for i in sorted(reasons):
+            bad.setdefault(places[i], reasons[i])
+        kept = np.array([place not in bad for place in places], np.bool_)
+        if not kept.all():
+            batch = batch.filter(pa.array(kept))
+        return Rows(batch, np.array(places, np.int64)[kept], sorted(bad.items()))
+
+    def _value(self, each: JsonObject, name: str, row: int, twice: dict[str, dict[int, str]]) -> Any:
+        try:
+            return each.one("column", name, self.as_written)
+        except ValueError as problem:
+            twice.setdefault(name, {})[row] = str(problem)
+            return None
+
+    def _strange(self, each: JsonObject) -> str:
+        has = ", ".join(list(each)[:20]) or "nothing"
+        return f"none of the columns {', '.join(self.known[:20])}; it has: {has}"
+
+    def _spelt(self, block: bytes) -> dict[str, str] | None:
+        """Return how a block spells each column; None if it may be in more than one way, which only reading by line shows."""
+        names = self._names()
+        letters = "".join(names).lower()
+        if b"\\" in block:
+            if _ESCAPED_OTHERWISE.search(letters):
+                return None
+            if any(chr(int(code, 16)).lower() in letters for code in set(_ESCAPED.findall(block))):
+                return None
+        try:
+            text = block.decode()
+        except UnicodeDecodeError:
+            return None
+        small, spelling = text.lower(), {}
+        only_small = small == text
+        for name in names:
+            spelling[name] = name
+            if only_small and name == name.lower():
+                continue
+            if small.count(f'"{name.lower()}"') != text.count(f'"{name}"'):
+                named = re.findall(rf'"({re.escape(name)})"[ \t\r\n]*:', text, re.IGNORECASE)
+                spellings = {n for n in named if n.lower() == name.lower()}
+                if len(spellings) > 1:
+                    return None
+                spelling[name] = next(iter(spellings), name)
+        return spelling
+
+    def _mostly_spelt(self, block: bytes, rows: int) -> dict[str, str]:
+        """Return how most rows of a block spell each column."""
+        text, spelling = block.decode("utf-8", "replace"), {}
+        for name in self._names():
+            spelling[name] = name
+            if 2 * text.count(f'"{name}"') < rows:
+                named = re.findall(rf'"({re.escape(name)})"[ \t\r\n]*:', text[:_FIRST_BYTES], re.IGNORECASE)
+                spellings = Counter(n for n in named if n.lower() == name.lower() and n.isascii())
+                spelling[name] = max(spellings, key=spellings.__getitem__, default=name)
+        return spelling
+
+    def by_arrow(self, block: bytes) -> pa.RecordBatch | None:
+        """Return the block as Arrow reads it; None if a line may be no row."""
+        found = self._parsed(block, shallow=False)
+        return None if found is None or found[1].any() else found[0]
+
+    def _parsed(self, block: bytes, *, shallow: bool) -> tuple[pa.RecordBatch, Mask] | None:
+        """Return the block as Arrow reads it, and which lines have none of the wanted columns; None if it refuses one.
+
+        Arrow goes down as deep as a line does: `shallow` says that no line goes deep, so none has to be looked at.
+        """
+        fast = [t for t in (_fast_type(f.type) for f in self.schema) if t is not None]
+        if self._spelling is None or len(fast) < len(self.schema):
+            return None
+        if (not shallow and _may_end_arrow(block)) or not _plain(block):
+            return None
+        for unit in self._units():
+            fields = [
+                pa.field(self._spelling[f.name], pa.timestamp(unit, t.tz) if pa.types.is_timestamp(t) else self._as_spelt(t))
+                for f, t in zip(self.schema, fast, strict=True)
+            ]
+            try:
+                table = pj.read_json(
+                    pa.BufferReader(block),
+                    read_options=pj.ReadOptions(use_threads=False, block_size=len(block) + 1),
+                    parse_options=pj.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore"),
+                )
+                found = self._batch(table, block)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                continue  # more than six digits of a second, or a line that is wrong
+            self._unit = unit
+            return found
+        return None
+
+    def _names(self) -> set[str]:
+        return {*self.known, *(name for field in self.schema for name in _inside(field.type))}
+
+    def _as_spelt(self, type_: pa.DataType) -> pa.DataType:
+        """Return a type with the fields of its structs as the block spells them."""
+        if pa.types.is_struct(type_):
+            spelling = self._spelling or {}
+            return pa.struct([pa.field(spelling.get(f.name, f.name), self._as_spelt(f.type)) for f in type_])
+        return pa.list_(self._as_spelt(type_.value_type)) if pa.types.is_list(type_) else type_
+
+    def _batch(self, table: pa.Table, block: bytes) -> tuple[pa.RecordBatch, Mask] | None:
+        lines = np.count_nonzero(np.frombuffer(block, np.uint8) == ord("\n")) + (not block.endswith(b"\n"))
+        if table.num_rows != lines:
+            return None
+        table.validate(full=True)  # Arrow's reader lets bytes through that are not UTF-8
+        arrays = []
+        empty = None
+        for values, field in zip(table.combine_chunks().columns, self.schema, strict=True):
+            array = values.chunk(0) if values.num_chunks else pa.nulls(0, values.type)
+            empty = array.is_null() if empty is None else pc.and_(empty, array.is_null())
+            if pa.types.is_timestamp(array.type) and array.type.unit == "ns":
+                array = pc.floor_temporal(array, unit="microsecond")
+            nested = pa.types.is_nested(field.type)
+            arrays.append(fit(array, field.type, FILE, (field.name,)) if nested else array.cast(field.type))
+        none = np.zeros(table.num_rows, np.bool_) if empty is None else flags(empty)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema), none
+
+
+def blocks(stream: Any, size: int) -> Iterator[bytes]:
+    """Whole lines, about `size` bytes at a time, without the mark some editors begin a file with."""
+    rest: list[bytes] = []
+    first = True
+    while data := stream.read(size):
+        if first:
+            data, first = data.removeprefix(_BOM), False
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            yield b"".join([*rest, data[:cut]])
+            rest = []
+        if cut < len(data):
+            rest.append(data[cut:])
+    if rest:
+        yield b"".join(rest)
+
+
+def _pieces(block: bytes) -> Iterator[bytes]:
+    """Yield the lines of a block in pieces."""
+    begin, size = 0, _FIRST_BYTES
+    while len(block) - begin > size:
+        end = block.rfind(b"\n", begin, begin + size) + 1 or block.find(b"\n", begin) + 1 or len(block)
+        yield block[begin:end]
+        begin, size = end, size * _GROWTH
+    if begin < len(block):
+        yield block[begin:]
+
+
+def _as_lines(texts: Sequence[bytes]) -> bytes | None:
+    """Return texts as one block; None where one may be no object, or more than one."""
+    block = b"\n".join(texts)
+    data = np.frombuffer(block, np.uint8)
+    ends = np.append(np.flatnonzero(data == ord("\n")), len(block))
+    begins = np.append(0, ends[:-1] + 1)
+    if len(ends) != len(texts) or (ends <= begins).any():
+        return None
+    objects = (data[begins] == ord("{")).all() and (data[ends - 1] == ord("}")).all()
+    return block if objects else None
+
+
+def _one_batch(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+
+
+def _plain(block: bytes) -> bool:
+    """Return whether Arrow finds the lines of a block and their names: to it a lone CR is a blank, any bytes a name."""
+    if b"\r" in block and block.count(b"\r") != block.count(b"\r\n"):
+        return False
+    try:
+        return block.isascii() or bool(block.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _may_end_arrow(block: bytes) -> bool:
+    """Return whether Arrow's reader may end the process: by a first line that is null, or a line so deep that its stack
+    runs out.
+    """
+    if not block[:_LONG_LINE].lstrip().startswith(b"{"):
+        return True
+    start = 0
+    while len(block) - start > _LONG_LINE:
+        end = block.rfind(b"\n", start, start + _LONG_LINE)
+        if end < 0:
+            end = block.find(b"\n", start + _LONG_LINE)
+            end = len(block) if end < 0 else end
+            if block.count(b"[", start, end) + block.count(b"{", start, end) > _MANY_LEVELS:
+                return True
+        start = end + 1
+    return False
+
+
+def _inside(type_: pa.DataType) -> list[str]:
+    """Return the names of all fields inside a type."""
+    fields = [type_.field(i) for i in range(type_.num_fields)]
+    names = [f.name for f in fields] if pa.types.is_struct(type_) else []
+    return names + [name for field in fields for name in _inside(field.type)]
+
+
+def _fast_type(type_: pa.DataType) -> pa.DataType | None:
+    """Return the options of Arrow's reader; None for types it reads otherwise than Spark does, or not at all."""
+    is_ = pa.types
+    if is_.is_boolean(type_) or is_.is_integer(type_) or is_.is_floating(type_) or is_.is_string(type_):
+        return None if is_.is_float16(type_) else type_
+    if is_.is_timestamp(type_):
+        return type_
+    if is_.is_date32(type_):
+        return pa.string()
+    if is_.is_list(type_):
+        inner = _fast_type(type_.value_type)
+        return type_ if inner == type_.value_type and not is_.is_timestamp(inner) else None
+    if is_.is_struct(type_):
+        inners = [_fast_type(f.type) for f in type_]
+        plain = all(i == f.type and not is_.is_timestamp(i) for i, f in zip(inners, type_, strict=True))
+        return type_ if plain and len(inners) else None
+    return None

@@ -1,0 +1,446 @@
+"""JSON values as values of Arrow, by the rules of the library: each text and each value alone, whatever is next to it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import decimal
+import functools
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.functions.computing.text import flags
+from krishiv_py.types import article, type_text
+
+_FLOATS: Final = {
+    "NaN": math.nan,
+    "Infinity": math.inf,
+    "+Infinity": math.inf,
+    "-Infinity": -math.inf,
+    "INF": math.inf,
+    "+INF": math.inf,
+    "-INF": -math.inf,
+}
+_INTEGER: Final = re.compile(r"-?\d{1,40}")
+_FINER: Final = r"(\.\d{6})\d+"
+_CUT: Final = re.compile(_FINER)
+
+# patterns of RE2: texts that are values for sure, in which no part is out of range
+_LEAP_DAY: Final = r"[1-9]\d(?:0[48]|[2468][048]|[13579][26])-02-29"
+DATE: Final = (
+    r"(?:[1-9]\d{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
+    rf"|{_LEAP_DAY})"
+)
+_CLOCK: Final = r"(?:[01]\d|2[0-3])(?::[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)?"
+_ZONE: Final = r"(?:Z|[+-](?:0\d|1[0-4])(?::?[0-5]\d)?)"
+TIME: Final = rf"{DATE}(?:[ T]{_CLOCK}{_ZONE}?)?"
+_LIKE_A_TIME: Final = re.compile(
+    r"\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|[12]\d))"
+    r"(?:\Z|[ T](?:[01]\d|2[0-3])(?:\Z|[Z+-]|:[0-5]\d(?:\Z|[Z+-]|:[0-5]\d)))"
+)
+"""The beginning of every text that is a time, and of some others."""
+_LOCAL: Final = rf"{DATE}(?:[ T]{_CLOCK})?"
+_ZONED: Final = rf"{DATE}[ T]{_CLOCK}{_ZONE}"
+NUMBER: Final = r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,2})?"
+_FINITE: Final = r"-?\d{1,200}(?:\.\d{1,99})?(?:[eE][+-]?\d{1,2})?"
+INTEGERS: Final = {
+    8: r"-?(?:\d|[1-9]\d|1[01]\d)",
+    16: r"-?(?:0|[1-9]\d{0,3}|[12]\d{4})",
+    32: r"-?(?:0|[1-9]\d{0,8}|1\d{9})",
+    64: r"-?(?:0|[1-9]\d{0,17}|[1-8]\d{18})",
+}
+
+
+class JsonNumber(str):
+    """A number as it was written."""
+
+    __slots__ = ()
+
+
+class JsonObject(dict[str, Any]):
+    """An object that knows which of its names appear twice."""
+
+    twice: frozenset[str] = frozenset()
+    _small: dict[str, list[str]] | None = None
+
+    @classmethod
+    def of(cls, pairs: list[tuple[str, Any]]) -> JsonObject:
+        """From the pairs as they were written."""
+        json_object = cls(pairs)
+        if len(json_object) != len(pairs):
+            json_object.twice = frozenset(_twice(pairs))
+        return json_object
+
+    def has_any(self, names: frozenset[str], as_written: bool) -> bool:
+        """Return whether it has one of some names, maybe twice."""
+        return not names.isdisjoint(self) or (not as_written and any(name.lower() in self._by_small() for name in names))
+
+    def _by_small(self) -> dict[str, list[str]]:
+        if self._small is None:
+            self._small = {}
+            for one in self:
+                self._small.setdefault(one.lower(), []).append(one)
+        return self._small
+
+    def one(self, kind: str, name: str, as_written: bool) -> Any:
+        """Return the value of a name as it is written, else of the one that differs in case only; None if it is missing.
+
+        Raises
+        ------
+        ValueError
+            When it appears twice.
+        """
+        if name in self:
+            if name not in self.twice:
+                return self[name]
+            same = [name]
+        elif as_written:
+            return None
+        else:
+            same = self._by_small().get(name.lower(), [])
+        if len(same) > 1 or (same and same[0] in self.twice):
+            raise ValueError(f"{kind} {name!r} appears twice")
+        return self[same[0]] if same else None
+
+
+def _twice(pairs: list[tuple[str, Any]]) -> Iterator[str]:
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            yield name
+        seen.add(name)
+
+
+_KINDS: Final[dict[type, str]] = {
+    JsonNumber: "a number",
+    str: "a text",
+    bool: "a boolean",
+    list: "a list",
+    JsonObject: "an object",
+}
+"""JSON values in words."""
+
+
+@functools.cache
+def converter(type_: pa.DataType, as_written: bool) -> Callable[[Any], Any]:
+    """Return a function from JSON values (never null) to Python values that Arrow takes for the type; it raises ValueError.
+
+    Fields of objects are found as columns are: by their names `as_written`, or in another case too (:meth:`JsonObject.one`).
+    """
+    is_ = pa.types
+    if is_.is_boolean(type_):
+        return lambda v: v if isinstance(v, bool) else _refuse(v, type_)
+    if is_.is_integer(type_):
+        return functools.partial(_integer, type_)
+    if is_.is_floating(type_):
+        return functools.partial(_float, type_)
+    if is_.is_string(type_):
+        return _text
+    if is_.is_timestamp(type_):
+        return functools.partial(_instant, type_)
+    if is_.is_list(type_):
+        return functools.partial(_list, type_, as_written)
+    if is_.is_struct(type_):
+        return functools.partial(_struct, type_, as_written)
+    if is_.is_map(type_):
+        return functools.partial(_map, type_, as_written)
+    return functools.partial(_other, type_)
+
+
+def _refuse(value: Any, type_: pa.DataType) -> Any:
+    raise ValueError(_refusal(_KINDS.get(type(value), "null"), type_))
+
+
+@functools.lru_cache(maxsize=1_024)
+def _refusal(kind: str, type_: pa.DataType) -> str:
+    return f"{kind} is not {article(type_text(type_))}"
+
+
+def _integer(type_: pa.DataType, value: Any) -> int:
+    if isinstance(value, JsonNumber) and _INTEGER.fullmatch(value):
+        number = int(value)
+        if -(1 << (type_.bit_width - 1)) <= number < 1 << (type_.bit_width - 1):
+            return number
+    return int(_refuse(value, type_))
+
+
+def _float(type_: pa.DataType, value: Any) -> float:
+    """Return a number, or one of the texts by which Spark writes what JSON has no number for."""
+    if isinstance(value, str) and value in _FLOATS:
+        return _FLOATS[value]
+    if not isinstance(value, JsonNumber):
+        return float(_refuse(value, type_))
+    number = float(value)
+    if math.isinf(number):
+        _refuse(value, type_)
+    if type_.bit_width == 32:
+        try:
+            struct.pack("f", number)
+        except OverflowError:
+            return math.copysign(math.inf, number)
+    return number
+
+
+def _text(value: Any) -> str:
+    """Return a text; other values as they were written, as in Spark."""
+    if isinstance(value, JsonNumber):
+        return str.__str__(value)
+    if isinstance(value, str):
+        return _encodable(value)
+    return str(value).lower() if isinstance(value, bool) else _encodable(_written(value))
+
+
+def _encodable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        raise ValueError("half a surrogate pair") from problem
+    return text
+
+
+_WRITER: Final = json.JSONEncoder(ensure_ascii=False)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, JsonNumber):
+        return str.__str__(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_WRITER.encode(k)}:{_written(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_written, value)) + "]"
+    return _WRITER.encode(value)
+
+
+def _instant(type_: pa.DataType, value: Any) -> Any:
+    """ISO 8601; without a zone it is UTC. Digits after the sixth of a second are cut off."""
+    if type(value) is str and not _LIKE_A_TIME.match(value):
+        value.encode()  # half a surrogate pair is an error of its own
+    elif type(value) is str:
+        text = pa.array([_CUT.sub(r"\1", value)])
+        for parsed in (pa.timestamp("us", "UTC"), pa.timestamp("us")):
+            try:
+                return text.cast(parsed).cast(pa.int64()).cast(type_)[0].value
+            except pa.ArrowInvalid:
+                continue
+    return _refuse(value, type_)
+
+
+def _list(type_: pa.DataType, as_written: bool, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        _refuse(value, type_)
+    convert = converter(type_.value_type, as_written)
+    return [None if v is None else convert(v) for v in value]
+
+
+def _struct(type_: pa.DataType, as_written: bool, value: Any) -> dict[str, Any]:
+    if not isinstance(value, JsonObject):
+        return dict(_refuse(value, type_))
+    fields = {}
+    for field in type_:
+        one = value.one("field", field.name, as_written)
+        try:
+            fields[field.name] = None if one is None else converter(field.type, as_written)(one)
+        except ValueError as problem:
+            raise ValueError(f"field {field.name!r}: {problem}") from problem
+    return fields
+
+
+def _map(type_: pa.DataType, as_written: bool, value: Any) -> list[tuple[Any, Any]]:
+    if not isinstance(value, JsonObject):
+        return list(_refuse(value, type_))
+    if value.twice:
+        raise ValueError("a key of the map occurs twice")
+    item = converter(type_.item_type, as_written)
+    if pa.types.is_binary(type_.key_type):
+        return [(_other(type_.key_type, k), None if v is None else item(v)) for k, v in value.items()]
+    try:
+        keys = pa.array(list(value), pa.string()).cast(type_.key_type).to_pylist()
+    except pa.ArrowInvalid:
+        keys = list(_refuse(value, type_))
+    return [(k, None if v is None else item(v)) for k, v in zip(keys, value.values(), strict=True)]
+
+
+def _other(type_: pa.DataType, value: Any) -> Any:
+    """Dates in ISO form, decimals as numbers or texts, bytes as base64, as Spark writes them."""
+    if isinstance(value, str):
+        try:
+            if pa.types.is_date32(type_):
+                return dt.date.fromisoformat(value) if re.fullmatch(r"\d{4}-\d\d-\d\d", value) else _refuse(value, type_)
+            if pa.types.is_decimal(type_):
+                return pa.scalar(decimal.Decimal(value)).cast(type_).as_py()
+            if pa.types.is_binary(type_) and not isinstance(value, JsonNumber):
+                return base64.b64decode(value, validate=True)
+        except (ValueError, binascii.Error, decimal.InvalidOperation, pa.ArrowException):
+            return _refuse(value, type_)
+    return _refuse(value, type_)
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=JsonObject.of, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=JsonNumber
+)
+"""One for all texts: to make one costs more than to read a row."""
+_SCAN: Final[Callable[[str, int], tuple[Any, int]]] = getattr(_DECODER, "scan_once")  # noqa: B009  # which has no type
+
+
+def objects_of(raw: bytes, *, lists: bool) -> list[JsonObject]:
+    """Return the objects of a text: one, or (with `lists`) those of a list.
+
+    Raises
+    ------
+    ValueError
+        When it is anything else; :func:`reason` says it in words.
+    """
+    text = raw.decode("utf-8")
+    if text.startswith("{"):
+        try:
+            value, end = _SCAN(text, 0)
+        except StopIteration as problem:
+            raise json.JSONDecodeError("Expecting value", text, problem.value) from None
+        return [value if end == len(text) else _DECODER.decode(text)]  # is what follows more than blanks?
+    if text.startswith("\ufeff"):
+        raise json.JSONDecodeError("Unexpected UTF-8 BOM (decode using utf-8-sig)", text, 0)
+    value = _DECODER.decode(text)
+    objects = value if lists and isinstance(value, list) else [value]
+    if not all(isinstance(o, JsonObject) for o in objects) or not objects:
+        raise ValueError("no JSON object")
+    return objects
+
+
+def reason(problem: Exception) -> str:
+    """Return the reason why a text is no row."""
+    if isinstance(problem, json.JSONDecodeError):
+        return f"incomplete JSON object ({problem.msg} at character {problem.pos + 1})"
+    if isinstance(problem, UnicodeDecodeError):
+        return f"not UTF-8 at byte {problem.start + 1}"
+    return "nested too deeply" if isinstance(problem, RecursionError) else str(problem)
+
+
+def column(values: Sequence[Any], field: pa.Field, as_written: bool, reasons: dict[int, str]) -> pa.Array:
+    """Return JSON values as a column; null for those that are none, of which `reasons` get why.
+
+    Values that are of its type for sure are made together, and each of the others alone.
+    """
+    if reasons:  # such objects are no rows, whatever else is wrong with them
+        values = [None if i in reasons else value for i, value in enumerate(values)]
+    made, rest = _together(values, field.type)
+    if not rest:
+        return made
+    convert, taken = converter(field.type, as_written), _taken(field.type)
+    alone: list[Any] = []
+    for i in rest:
+        value = values[i]
+        try:
+            if taken and type(value) not in taken:
+                reasons[i] = _misfit(field.name, _KINDS[type(value)], field.type)
+                alone.append(None)
+            else:
+                alone.append(convert(value))
+        except (ValueError, RecursionError) as problem:
+            reasons[i] = f"column {field.name!r}: {problem}" if isinstance(problem, ValueError) else reason(problem)
+            alone.append(None)
+    if len(rest) == len(values):
+        return pa.array(alone, field.type)
+    if pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
+        every: list[Any] = [None] * len(values)
+        for i, value in zip(rest, alone, strict=True):
+            every[i] = value
+        return pa.array(every, field.type)
+    mask = np.zeros(len(values), np.bool_)
+    mask[rest] = True
+    return pc.replace_with_mask(made, pa.array(mask), pa.array(alone, field.type))
+
+
+@functools.lru_cache(maxsize=1_024)
+def _misfit(name: str, kind: str, type_: pa.DataType) -> str:
+    return f"column {name!r}: {_refusal(kind, type_)}"
+
+
+@functools.cache
+def _taken(type_: pa.DataType) -> tuple[type, ...]:
+    """Return the classes of JSON values that may be values of a type; none of them for all."""
+    is_ = pa.types
+    if is_.is_integer(type_):
+        return (JsonNumber,)
+    if is_.is_floating(type_) or is_.is_decimal(type_):
+        return (JsonNumber, str)
+    if is_.is_timestamp(type_) or is_.is_date32(type_):
+        return (str,)
+    return ()
+
+
+@attrs.frozen
+class _Way:
+    """Texts that become values together.
+
+    Attributes
+    ----------
+    kinds : tuple of type
+        The classes of the JSON values.
+    pattern : str
+        Which of them are values for sure, for RE2; empty for all.
+    casts : tuple of pyarrow.DataType
+        The types through which the texts become values.
+    """
+
+    kinds: tuple[type, ...]
+    pattern: str
+    casts: tuple[pa.DataType, ...]
+
+
+@functools.cache
+def _ways(type_: pa.DataType) -> tuple[_Way, ...]:
+    is_ = pa.types
+    if is_.is_string(type_):
+        return (_Way((str, JsonNumber), "", ()),)
+    if is_.is_signed_integer(type_):
+        return (_Way((JsonNumber,), INTEGERS[type_.bit_width], (type_,)),)
+    if is_.is_float32(type_) or is_.is_float64(type_):
+        return (_Way((JsonNumber,), _FINITE, (pa.float64(), type_)),)
+    if is_.is_date32(type_):
+        return (_Way((str,), DATE, (type_,)),)
+    if is_.is_timestamp(type_) and type_.unit == "us":
+        zoned = _Way((str,), _ZONED, (pa.timestamp("us", "UTC"), pa.int64(), type_))
+        return (zoned, _Way((str,), _LOCAL, (pa.timestamp("us"), pa.int64(), type_)))
+    return ()
+
+
+def _together(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, list[int]]:
+    """Return the values that are of a type for sure, null for others, and the places of those that are to be looked at."""
+    kinds, ways = set(map(type, values)) - {type(None)}, _ways(type_)
+    if not kinds:
+        return pa.nulls(len(values), type_), []
+    if kinds == {bool} and pa.types.is_boolean(type_):
+        return pa.array(values, type_), []
+    made = pa.nulls(len(values), type_)
+    rest = np.array([v is not None for v in values], np.bool_)
+    if ways and not kinds.isdisjoint(ways[0].kinds):
+        taken = ways[0].kinds
+        try:
+            texts = pa.array(
+                values if kinds.issubset(taken) else [v if type(v) in taken else None for v in values], pa.string()
+            )
+        except UnicodeEncodeError:  # half a surrogate pair
+            return made, np.flatnonzero(rest).tolist()
+        if pa.types.is_timestamp(type_):
+            finer = pc.match_substring_regex(texts, _FINER)
+            texts = pc.replace_substring_regex(texts, _FINER, r"\1") if pc.any(finer).as_py() else texts
+        for way in ways:
+            if not rest.any():
+                break
+            sure = pc.match_substring_regex(texts, rf"\A(?:{way.pattern})\z") if way.pattern else texts.is_valid()
+            array = pc.if_else(sure, texts, pa.scalar(None, pa.string()))
+            for cast in way.casts:
+                array = array.cast(cast, safe=not pa.types.is_float32(cast))
+            made = pc.coalesce(made, array)
+            rest &= ~flags(sure)
+    return made, np.flatnonzero(rest).tolist()
