@@ -249,8 +249,10 @@ def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def expr_type(expr: Expr, schema: pa.Schema) -> pa.DataType:
-    """Return the type of an expression over `schema`."""
-    return evaluate(expr, empty_batch(schema)).type
+    """Return the type of an expression over `schema`, for which only the columns that it reads are looked at."""
+    places = [schema.get_field_index(name) for name in columns_of(expr)]
+    known = schema if any(place < 0 for place in places) else pa.schema([schema.field(place) for place in sorted(places)])
+    return evaluate(expr, empty_batch(known)).type
 
 
 def require_condition(expr: Expr, schema: pa.Schema, where: str) -> None:
