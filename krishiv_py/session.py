@@ -90,7 +90,13 @@ class SessionBuilder(SessionOptions):
         []
         """
         if self._engine == "in-process":
-            return Session(process.ProcessRunner.of(self._profile, self._stores, self._workers or 1))
+            runner = process.ProcessRunner.of(self._profile, self._stores, self._workers or 1)
+            if self._lookup_results is not None:
+                runner.lookup_results = self._lookup_results
+            return Session(runner)
+        if self._lookup_results is not None:
+            got, hint = f".lookup_results({self._lookup_results}) for Spark", 'leave it out, or write .engine("in-process")'
+            raise PlanError("results that have left are in memory in process only", got=got, hint=hint)
         if self._workers is not None:
             what = "workers are the threads of a session in process"
             hint = 'write .master("local[2]"), or .engine("in-process")'
@@ -146,7 +152,9 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         return SessionBuilder().get_or_create()
 
     @classmethod
-    def in_process(cls, *, profile: DurabilityProfile = "dev-local", workers: int = 1) -> Session:
+    def in_process(
+        cls, *, profile: DurabilityProfile = "dev-local", workers: int = 1, lookup_results: int = 1_000_000
+    ) -> Session:
         """Return a session that runs its queries in this process: no Spark, no Java, the first result in a second.
 
         All windows, joins, sinks and sources run that need no Spark; the answers are those of Spark, as the same kernels
@@ -161,11 +169,14 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         workers : int
             How many threads share the keys of a query, and read files and Kafka. More than one is of use for large batches
             on several cores; functions of yours may then be called by several threads at once.
+        lookup_results : int
+            How many of its results each query keeps in memory for ``lookup(last=...)``, about, and never more than 64 MB; 0
+            where nobody asks for them.
 
         Raises
         ------
         PlanError
-            For the profile of a cluster, which this process is not, and for a number of workers that cannot be.
+            For the profile of a cluster, which this process is not, and for numbers that cannot be.
 
         Examples
         --------
@@ -177,7 +188,8 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         ...     per_minute.collect().to_pylist()
         [{'user': 'a', 'window_start': 0, 'window_end': 60000, 'count': 2}]
         """
-        return SessionBuilder().engine("in-process").profile(profile).workers(workers).get_or_create()
+        builder = SessionBuilder().engine("in-process").profile(profile).workers(workers)
+        return builder.lookup_results(lookup_results).get_or_create()
 
     @classmethod
     def builder(cls) -> SessionBuilder:

@@ -18,6 +18,8 @@ from krishiv_py.storage.files import says_where
 from krishiv_py.storage.stores.google import ANONYMOUS, KEY_FILE
 
 MOST_WORKERS: Final = 1_024
+MOST_LOOKUP_RESULTS: Final = 1_000_000
+"""So many results that have left may stay in memory for lookups."""
 
 
 EngineName: TypeAlias = Literal["spark", "in-process"]
@@ -36,6 +38,7 @@ class SessionOptions:
     _profile: str = "dev-local"
     _engine: str = "spark"
     _workers: int | None = None
+    _lookup_results: int | None = None
 
     def engine(self, name: EngineName) -> Self:
         """Choose the engine by `name`: ``spark``, the default, or ``in-process``, this Python process (docs/in-process.md).
@@ -68,6 +71,24 @@ class SessionOptions:
         """
         a_number(count, "workers", 1, "write .workers(2) for two threads", most=MOST_WORKERS)
         return attrs.evolve(self, workers=count)
+
+    def lookup_results(self, count: int) -> Self:
+        """Let each query of a session in process keep about `count` results in memory for ``lookup(last=...)``; 0 for none.
+
+        Raises
+        ------
+        PlanError
+            For less than none, and more than the 1 000 000 that are the default.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> Session.builder().engine("in-process").lookup_results(0)
+        SessionBuilder(..., _engine='in-process', _lookup_results=0)
+        """
+        hint = "write .lookup_results(0) for none, or .lookup_results(10_000)"
+        a_number(count, "lookup_results", 0, hint, most=MOST_LOOKUP_RESULTS)
+        return attrs.evolve(self, lookup_results=count)
 
     def master(self, url: str) -> Self:
         """Spark master `url`, ``local[*]`` by default."""

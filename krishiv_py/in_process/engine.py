@@ -122,6 +122,8 @@ class Engine:
         Whether a commit must survive a loss of power.
     workers : Workers
         What runs the buckets of its stages.
+    lookup_results : int
+        How many results of each output stay in memory, about.
     """
 
     def __init__(
@@ -139,6 +141,7 @@ class Engine:
         *,
         durable: bool,
         workers: Workers,
+        lookup_results: int,
     ) -> None:
         self.core = changing(Core(plan, title, now(), workers))
         self.query_id = str(uuid.uuid4())
@@ -152,7 +155,7 @@ class Engine:
         self.stopping = threading.Event()
         self._asking = self._left = False
         self._pid = os.getpid()
-        self.last = {o.name: LastResults(self.core.stages[o.stage], o.schema) for o in plan.outputs}
+        self.last = {o.name: LastResults(self.core.stages[o.stage], o.schema, lookup_results) for o in plan.outputs}
         """The newest results, by output."""
         self._plan, self._lines = plan, BatchLines(title, ledger.counted)
         self._readers, self._outputs, self._ledger, self._batches = readers, outputs, ledger, batches

@@ -210,9 +210,8 @@ def _output(sink: Sink, output: OutputOf, workers: Workers, *, durable: bool, in
     raise PlanError(what, got=sink.title, hint=f"pass MemorySink(), ParquetSink(...), ConsoleSink() or a TableSink{read}")
 
 
-MOST_ROWS: Final = 1_000_000
 MOST_BYTES: Final = 64 << 20
-"""The number of results that are kept; of a single batch that has more, all of them."""
+"""So much memory may results have; of a single batch that has more, all of them stay."""
 _TOGETHER: Final = 64
 _MERGED_ROWS: Final = 1 << 16
 
@@ -227,10 +226,13 @@ class LastResults:
         The stage that gives them.
     schema : pyarrow.Schema
         Their columns.
+    most_rows : int
+        About how many there are, 0 for none.
     """
 
     stage: ProcessStage
     schema: pa.Schema
+    most_rows: int
     _fresh: list[pa.Table] = attrs.field(factory=list)
     _fresh_rows: int = 0
     _pieces: list[KeyedRows] = attrs.field(factory=list)
@@ -242,13 +244,17 @@ class LastResults:
 
     def put(self, results: pa.Table) -> None:
         """Keep what a batch gave."""
-        if not results.num_rows:
+        if not results.num_rows or not self.most_rows:
             return
         with self._lock:
             self._fresh.append(results)
             self._fresh_rows += results.num_rows
-            if len(self._fresh) >= _TOGETHER or self._fresh_rows >= _MERGED_ROWS:
+            if len(self._fresh) >= _TOGETHER or self._fresh_rows >= self._merged_rows:
                 self._merge()
+
+    @property
+    def _merged_rows(self) -> int:
+        return min(_MERGED_ROWS, self.most_rows)
 
     def of(self, keys: pa.Table, last: int, at_us: int | None) -> pa.Table:
         """Return the newest results of each of some keys, `last` at the most, in the order in which they left.
@@ -312,10 +318,10 @@ class LastResults:
         fresh, self._fresh, self._fresh_rows = self._fresh, [], 0
         self._pieces.append(KeyedRows(pa.concat_tables(fresh).combine_chunks() if len(fresh) > 1 else fresh[0]))
         pieces = self._pieces
-        while len(pieces) > 1 and pieces[-2].table.num_rows < min(2 * pieces[-1].table.num_rows, _MERGED_ROWS):
+        while len(pieces) > 1 and pieces[-2].table.num_rows < min(2 * pieces[-1].table.num_rows, self._merged_rows):
             newest = pieces.pop()
             pieces[-1] = KeyedRows(pa.concat_tables([pieces[-1].table, newest.table]).combine_chunks())
         rows, nbytes = sum(p.table.num_rows for p in pieces), sum(p.nbytes for p in pieces)
-        while len(pieces) > 1 and (rows > MOST_ROWS or nbytes > MOST_BYTES):
+        while len(pieces) > 1 and (rows > self.most_rows or nbytes > MOST_BYTES):
             oldest = pieces.pop(0)
             rows, nbytes = rows - oldest.table.num_rows, nbytes - oldest.nbytes

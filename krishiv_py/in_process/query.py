@@ -20,7 +20,7 @@ from krishiv_py.engine.closing import keys_of, keys_to_close
 from krishiv_py.errors import KrishivError, OperatorError, PlanError, failure_text, own_type
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.lookup import KeyIndexes
-from krishiv_py.in_process.outputs import MOST_ROWS, LastResults
+from krishiv_py.in_process.outputs import LastResults
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PathLike, a_number, a_path, wait_us
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
@@ -228,8 +228,11 @@ class ProcessQuery(RunningQuery):
         number = self._plan.stage_called(stage)
         at_us = None if window is None else time_point_us(window, "window")
         if last is not None:
-            a_number(last, "last", 1, "write last=1 for the newest result of each key", most=MOST_ROWS)
             results = self._last_results(number)
+            if not results.most_rows:
+                hint = "leave it out of the session's options, or read the sink"
+                raise PlanError("results that have left are not in memory", got="lookup_results=0", hint=hint)
+            a_number(last, "last", 1, "write last=1 for the newest result of each key", most=results.most_rows)
             keys = keys_of(results.stage.stage, key)
             with self._engine.between_batches(sent=True) if sent else contextlib.nullcontext():
                 return results.of(keys, last, at_us)

@@ -12,7 +12,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.query import BoundedResult, Query
-from krishiv_py.api.session_options import DurabilityProfile
+from krishiv_py.api.session_options import MOST_LOOKUP_RESULTS, DurabilityProfile
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.display.progress import Show
@@ -62,6 +62,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
     engine = "in_process"
     sends_in_segments: ClassVar[bool] = True
     workers: int = 1
+    lookup_results: int = MOST_LOOKUP_RESULTS
 
     @classmethod
     def of(cls, profile: str, stores: Mapping[str, str], workers: int = 1) -> ProcessRunner:
@@ -198,6 +199,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             now,
             durable=durable,
             workers=workers,
+            lookup_results=self.lookup_results,
         )
         ledger.backlog = lambda: backlogs([stream.planner for stream in streams])
         engine.begin()

@@ -285,8 +285,34 @@ def test_last_results_are_those_of_the_sink(session: Session, together: int, mon
         assert both.to_pylist() == [r for k in (("a", 0), ("b", 1)) for r in query.lookup(k, last=1).to_pylist()]
 
 
-def test_last_results_are_bounded_and_say_what_they_need(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "MOST_ROWS", 1_000)
+def test_a_session_says_how_many_results_stay_in_memory() -> None:
+    held = []
+    for most in (0, 1_000, 1_000_000):
+        with Session.in_process(lookup_results=most) as session:
+            stream, sender = session.memory_stream("user bigint, at bigint")
+            query = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count()).start(MemorySink())
+            for batch in range(30):
+                sender.send([{"user": n, "at": batch * 10} for n in range(200)])
+                query.process_all_available()
+            if not most:
+                with pytest.raises(PlanError, match="lookup_results=0"):
+                    query.lookup(1, last=1)
+                assert query.lookup(1).num_rows == 1
+                (last,) = query._engine.last.values()
+                assert not last._fresh and not last._pieces
+                continue
+            assert query.lookup(1, last=1)["window_start"].to_pylist() == [280]
+            held.append(query.lookup(list(range(200)), last=1_000).num_rows)
+    assert held[0] <= 1_000 < held[1] == 29 * 200
+    with pytest.raises(PlanError, match="lookup_results"):
+        Session.builder().lookup_results(4).get_or_create()
+    for wrong in (-1, 1_000_001, True):
+        with pytest.raises(PlanError, match="lookup_results"):
+            Session.in_process(lookup_results=wrong)
+
+
+def test_last_results_are_bounded_and_say_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session.in_process(lookup_results=1_000)
     monkeypatch.setattr(outputs, "_MERGED_ROWS", 100)
     stream, sender = session.memory_stream("user bigint, at bigint")
     query = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count()).start(MemorySink())
@@ -301,6 +327,7 @@ def test_last_results_are_bounded_and_say_what_they_need(session: Session, monke
     without = plan.select("count").start(MemorySink())
     with pytest.raises(PlanError, match="an output without 'user'"):
         without.lookup(1, last=1)
+    session.stop()
 
 
 def test_a_lookup_of_results_costs_nothing_for_other_keys(session: Session) -> None:
