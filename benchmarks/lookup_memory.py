@@ -30,12 +30,12 @@ def grown(most: int) -> float:
         users = pa.array([f"user-{i:012d}" for i in range(KEYS)])
         begun = 0
         for batch in range(BATCHES + 3):
-            at = pa.array(np.full(KEYS, batch * 10))
-            sender.send(pa.table({"user": users, "at": at, "n": at}))
+            times = pa.array(np.full(KEYS, batch * 10))
+            sender.send(pa.table({"user": users, "at": times, "n": times}))
             query.process_all_available()
             if batch == 2:
                 begun = psutil.Process().memory_info().rss
-        return (psutil.Process().memory_info().rss - begun) / 1e6
+        return float(psutil.Process().memory_info().rss - begun) / 1e6
 
 
 if __name__ == "__main__":

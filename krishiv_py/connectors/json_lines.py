@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from krishiv_py.connectors.fit import FILE, fit
-from krishiv_py.connectors.json_shapes import Shape, shape
+from krishiv_py.connectors.json_shapes import RowShape, shape
 from krishiv_py.connectors.json_values import JsonObject, column, objects_of, reason
 from krishiv_py.functions.computing.text import flags
 from krishiv_py.functions.computing.values import Mask
@@ -64,7 +64,7 @@ class ParsedBlock:
 
 
 @attrs.frozen(eq=False)
-class Rows:
+class JsonRows:
     """The rows of some texts.
 
     Attributes
@@ -104,28 +104,28 @@ class JsonLines:
     _line: int = attrs.field(default=1, init=False)
     _unit: str = attrs.field(default="us", init=False)
     _odd: bool = attrs.field(default=False, init=False)
-    """Whether the piece before had texts that are not as Arrow takes them."""
+    """True if the piece before had texts that are not as Arrow takes them."""
 
     @classmethod
     def exact(cls, schema: pa.Schema, known: tuple[str, ...]) -> JsonLines:
-        """For texts that come one by one: names are written as in the schema, and a list is no row."""
+        """For texts that come one by one: names are written as in the schema, and a list is not one."""
         lines = cls(schema, known, as_written=True)
         lines._spelling = {name: name for name in known}
         return lines
 
-    def rows(self, texts: Sequence[bytes]) -> Rows:
+    def rows(self, texts: Sequence[bytes]) -> JsonRows:
         """Return the rows of texts that are one object each."""
-        parts: list[Rows] = []
+        parts: list[JsonRows] = []
         begin, size = 0, _FIRST_TEXTS
         while begin < len(texts) or not parts:
             piece = texts[begin : begin + size]
             batch = None if self._odd else self._whole(piece)
             places = np.arange(len(piece))
-            part = self._apart(piece) if batch is None else Rows(batch, places, [])
-            parts.append(Rows(part.batch, part.places + begin, [(i + begin, why) for i, why in part.bad]))
+            part = self._apart(piece) if batch is None else JsonRows(batch, places, [])
+            parts.append(JsonRows(part.batch, part.places + begin, [(i + begin, why) for i, why in part.bad]))
             begin, size = begin + size, size * _GROWTH
         batch = _one_batch([part.batch for part in parts])
-        return Rows(batch, np.concatenate([part.places for part in parts]), [bad for part in parts for bad in part.bad])
+        return JsonRows(batch, np.concatenate([part.places for part in parts]), [bad for part in parts for bad in part.bad])
 
     def read(self, stream: Any) -> Iterator[ParsedBlock]:
         """Yield the rows of a file, block by block."""
@@ -162,7 +162,7 @@ class JsonLines:
         block = _as_lines(texts)
         return None if block is None else self.by_arrow(block)
 
-    def _apart(self, texts: Sequence[bytes]) -> Rows:
+    def _apart(self, texts: Sequence[bytes]) -> JsonRows:
         """Return the rows of texts some of which are odd: of those by Python, of the others by Arrow."""
         few, self._odd = len(texts) < _FEW, False
         likely, batch = (np.zeros(len(texts), np.bool_), _no_rows(self.schema)) if few else self._likely(texts)
@@ -172,12 +172,12 @@ class JsonLines:
         places = odd[alone.places]
         bad = [(int(odd[i]), why) for i, why in alone.bad]
         if not len(places):
-            return Rows(batch, np.flatnonzero(likely), bad)
+            return JsonRows(batch, np.flatnonzero(likely), bad)
         if not batch.num_rows:
-            return Rows(alone.batch, places, bad)
+            return JsonRows(alone.batch, places, bad)
         places = np.concatenate([np.flatnonzero(likely), places])
         order = np.argsort(places, kind="stable")
-        return Rows(_one_batch([batch, alone.batch]).take(pa.array(order)), places[order], bad)
+        return JsonRows(_one_batch([batch, alone.batch]).take(pa.array(order)), places[order], bad)
 
     def _likely(self, texts: Sequence[bytes]) -> tuple[Mask, pa.RecordBatch]:
         """Return which texts look like rows, and these as Arrow reads them; none of them where it does not."""
@@ -189,13 +189,13 @@ class JsonLines:
                 fits = likely if other is None else other.rows(array)
                 if pattern is None or np.count_nonzero(fits) > np.count_nonzero(likely):
                     likely, pattern, self._unit = fits, other, unit
-        found = self._of_likely(texts, array, likely)
-        if found is None and pattern is not None:
+        parsed = self._of_likely(texts, array, likely)
+        if parsed is None and pattern is not None:
             likely &= ~pattern.doubtful(array)
-            found = self._of_likely(texts, array, likely)
-        if found is None:
+            parsed = self._of_likely(texts, array, likely)
+        if parsed is None:
             return np.zeros(len(texts), np.bool_), _no_rows(self.schema)
-        batch, empty = found
+        batch, empty = parsed
         if empty.any():  # has it any other of the columns?
             self._odd = True
             doubt = np.flatnonzero(likely)[empty]
@@ -225,7 +225,7 @@ class JsonLines:
             return ("us",)
         return ("us", "ns") if self._unit == "us" else ("ns", "us")
 
-    def _shape(self, unit: str) -> Shape | None:
+    def _shape(self, unit: str) -> RowShape | None:
         if self._spelling is None or not self._fast():
             return None
         return shape(self.schema, tuple(self._spelling.items()), not self.as_written, unit)
@@ -237,7 +237,7 @@ class JsonLines:
         names = "|".join(re.escape(name) for name in self.known if name.isprintable() and name.isascii() and '"' not in name)
         return rf'\A[ \t\r\n]*\{{[ \t\r\n]*"(?:{names})"[ \t\r\n]*:'
 
-    def one_by_one(self, texts: Sequence[bytes]) -> Rows:
+    def one_by_one(self, texts: Sequence[bytes]) -> JsonRows:
         """Return the rows of texts, each of which is read alone, whatever it is."""
         known, wanted = frozenset(self.known), frozenset(self.schema.names)
         columns: list[list[Any]] = [[] for _ in self.schema]
@@ -248,11 +248,11 @@ class JsonLines:
         twice: dict[str, dict[int, str]] = {}
         for i, raw in enumerate(texts):
             try:
-                found = objects_of(raw, lists=not self.as_written)
+                objects = objects_of(raw, lists=not self.as_written)
             except (ValueError, RecursionError) as problem:
                 bad[i] = reason(problem)
                 continue
-            for each in found:  # no object is kept: so many would wake the search for garbage
+            for each in objects:  # no object is kept: so many would wake the search for garbage
                 if not each.has_any(known, self.as_written):
                     reasons[len(places)] = self._strange(each)
                 plain = not each.twice and (self.as_written or wanted <= each.keys())
@@ -269,7 +269,7 @@ class JsonLines:
         kept = np.array([place not in bad for place in places], np.bool_)
         if not kept.all():
             batch = batch.filter(pa.array(kept))
-        return Rows(batch, np.array(places, np.int64)[kept], sorted(bad.items()))
+        return JsonRows(batch, np.array(places, np.int64)[kept], sorted(bad.items()))
 
     def _value(self, each: JsonObject, name: str, row: int, twice: dict[str, dict[int, str]]) -> Any:
         try:
@@ -322,8 +322,8 @@ class JsonLines:
 
     def by_arrow(self, block: bytes) -> pa.RecordBatch | None:
         """Return the block as Arrow reads it; None if a line may be no row."""
-        found = self._parsed(block, shallow=False)
-        return None if found is None or found[1].any() else found[0]
+        parsed = self._parsed(block, shallow=False)
+        return None if parsed is None or parsed[1].any() else parsed[0]
 
     def _parsed(self, block: bytes, *, shallow: bool) -> tuple[pa.RecordBatch, Mask] | None:
         """Return the block as Arrow reads it, and which lines have none of the wanted columns; None if it refuses one.
@@ -346,11 +346,11 @@ class JsonLines:
                     read_options=pj.ReadOptions(use_threads=False, block_size=len(block) + 1),
                     parse_options=pj.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore"),
                 )
-                found = self._batch(table, block)
+                parsed = self._batch(table, block)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 continue  # more than six digits of a second, or a line that is wrong
             self._unit = unit
-            return found
+            return parsed
         return None
 
     def _names(self) -> set[str]:

@@ -46,7 +46,7 @@ _ONE_OBJECT: Final = rf"\A{_WS}\{{(?s:.*)\}}{_WS}\z"
 
 
 @attrs.frozen
-class Shape:
+class RowShape:
     """The shape of rows.
 
     Attributes
@@ -77,7 +77,7 @@ def _matching(texts: pa.Array, pattern: str) -> Mask:
 
 
 @functools.lru_cache(maxsize=64)
-def shape(schema: pa.Schema, spelling: tuple[tuple[str, str], ...], any_case: bool, unit: str) -> Shape | None:
+def shape(schema: pa.Schema, spelling: tuple[tuple[str, str], ...], any_case: bool, unit: str) -> RowShape | None:
     """Return the shape of rows of a schema, whose names are spelt so; None where no pattern can tell.
 
     `any_case` says that other spellings of a name mean it too; `unit` is that in which Arrow reads times.
@@ -89,7 +89,7 @@ def shape(schema: pa.Schema, spelling: tuple[tuple[str, str], ...], any_case: bo
     names = [re.escape(dict(spelling).get(name, name)) for name in schema.names]
     twice = "|".join(f'(?s:"{name}"{_WS}:.*"{name}"{_WS}:)' for name in names)
     row = rf"\A(?:(?:\A{_WS}\{{|,){_WS}{pair}{_WS})+\}}{_WS}\z"  # a pair once: RE2 takes its time for long patterns
-    return Shape(row, twice) if len(row) <= _LONGEST else None
+    return RowShape(row, twice) if len(row) <= _LONGEST else None
 
 
 class _NoPatternError(Exception):

@@ -317,7 +317,7 @@ def objects_of(raw: bytes, *, lists: bool) -> list[JsonObject]:
 
 
 def reason(problem: Exception) -> str:
-    """Return the reason why a text is no row."""
+    """Return the reason why a text is not a row."""
     if isinstance(problem, json.JSONDecodeError):
         return f"incomplete JSON object ({problem.msg} at character {problem.pos + 1})"
     if isinstance(problem, UnicodeDecodeError):
@@ -330,7 +330,7 @@ def column(values: Sequence[Any], field: pa.Field, as_written: bool, reasons: di
 
     Values that are of its type for sure are made together, and each of the others alone.
     """
-    if reasons:  # such objects are no rows, whatever else is wrong with them
+    if reasons:  # such objects cannot be rows, whatever else is wrong with them
         values = [None if i in reasons else value for i, value in enumerate(values)]
     made, rest = _together(values, field.type)
     if not rest:
@@ -379,7 +379,7 @@ def _taken(type_: pa.DataType) -> tuple[type, ...]:
 
 
 @attrs.frozen
-class _Way:
+class _TextCast:
     """Texts that become values together.
 
     Attributes
@@ -398,19 +398,19 @@ class _Way:
 
 
 @functools.cache
-def _ways(type_: pa.DataType) -> tuple[_Way, ...]:
+def _ways(type_: pa.DataType) -> tuple[_TextCast, ...]:
     is_ = pa.types
     if is_.is_string(type_):
-        return (_Way((str, JsonNumber), "", ()),)
+        return (_TextCast((str, JsonNumber), "", ()),)
     if is_.is_signed_integer(type_):
-        return (_Way((JsonNumber,), INTEGERS[type_.bit_width], (type_,)),)
+        return (_TextCast((JsonNumber,), INTEGERS[type_.bit_width], (type_,)),)
     if is_.is_float32(type_) or is_.is_float64(type_):
-        return (_Way((JsonNumber,), _FINITE, (pa.float64(), type_)),)
+        return (_TextCast((JsonNumber,), _FINITE, (pa.float64(), type_)),)
     if is_.is_date32(type_):
-        return (_Way((str,), DATE, (type_,)),)
+        return (_TextCast((str,), DATE, (type_,)),)
     if is_.is_timestamp(type_) and type_.unit == "us":
-        zoned = _Way((str,), _ZONED, (pa.timestamp("us", "UTC"), pa.int64(), type_))
-        return (zoned, _Way((str,), _LOCAL, (pa.timestamp("us"), pa.int64(), type_)))
+        zoned = _TextCast((str,), _ZONED, (pa.timestamp("us", "UTC"), pa.int64(), type_))
+        return (zoned, _TextCast((str,), _LOCAL, (pa.timestamp("us"), pa.int64(), type_)))
     return ()
 
 

@@ -24,6 +24,7 @@ from krishiv_py import Batches, MemorySink, OperatorError, PlanError, Session, T
 from krishiv_py import sum as total
 from krishiv_py.engine.closing import keys_of
 from krishiv_py.in_process import lookup, outputs
+from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.testing import Driver, stream_of
 
 SCHEMA = "user string, place int, at bigint, n bigint"
@@ -298,6 +299,7 @@ def test_a_session_says_how_many_results_stay_in_memory() -> None:
                 with pytest.raises(PlanError, match="lookup_results=0"):
                     query.lookup(1, last=1)
                 assert query.lookup(1).num_rows == 1
+                assert isinstance(query, ProcessQuery)
                 (last,) = query._engine.last.values()
                 assert not last._fresh and not last._pieces
                 continue
