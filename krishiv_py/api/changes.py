@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import attrs
-import numpy as np
 import pyarrow as pa
 
 from krishiv_py.errors import OperatorError, PlanError, shown
@@ -15,9 +14,9 @@ from krishiv_py.plan.checks import is_collection
 from krishiv_py.plan.windows.window import Window, window_of
 
 if TYPE_CHECKING:
-    from krishiv_py.arrays import grouping
+    from krishiv_py.connectors.tables import changes as tables
 else:
-    grouping = lazy("krishiv_py.arrays.grouping")
+    tables = lazy("krishiv_py.connectors.tables.changes")
 
 
 T = TypeVar("T")
@@ -154,6 +153,8 @@ def table_view(results: pa.Table, by: Sequence[str] | None = None) -> pa.Table:
     ------
     PlanError
         For a value that is not a table of results, and for columns that it does not have.
+    OperatorError
+        For two results of a change log that `by` does not tell apart: one would be lost.
 
     Examples
     --------
@@ -175,11 +176,5 @@ def table_view(results: pa.Table, by: Sequence[str] | None = None) -> pa.Table:
         got = ", ".join(map(repr, unknown)) or "no column window_end"
         hint = f"name columns of the results: {', '.join(names)}"
         raise PlanError("which columns name a row of the table?", got=got, hint=hint)
-    n = results.num_rows
-    groups = grouping.group([results[name] for name in wanted], n)
-    last = np.zeros(groups.n, np.int64)
-    last[groups.ids] = np.arange(n)
-    view = results.take(pa.array(np.sort(last)))
-    if "op" in names:
-        view = view.filter(pa.array([_op(op).startswith("+") for op in view["op"].to_pylist()], pa.bool_()))
-    return view.select([name for name in names if name not in _ABOUT])
+    there, _ = tables.last_changes(tables.one_form(results, wanted), wanted, "table_view()")
+    return results.take(there).select([name for name in names if name not in _ABOUT])

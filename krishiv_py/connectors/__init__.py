@@ -26,6 +26,7 @@ from krishiv_py.connectors.sink import (
 from krishiv_py.connectors.source import JsonValue, Malformed, Planned, Source
 from krishiv_py.connectors.tables.delta.source import delta_source
 from krishiv_py.connectors.tables.iceberg.source import iceberg_source
+from krishiv_py.connectors.tables.keys import NetChanges, net_changes
 from krishiv_py.storage.datasets import Dataset
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "FrameSink",
     "JsonValue",
     "Malformed",
+    "NetChanges",
     "OnRepeat",
     "OutputBatch",
     "OutputName",
@@ -47,6 +49,7 @@ __all__ = [
     "delta_source",
     "iceberg_source",
     "kafka_source",
+    "net_changes",
 ]
 
 calls.checked_face(globals())

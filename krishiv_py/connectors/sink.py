@@ -72,6 +72,9 @@ class Sink(ABC):
         What it does with a micro-batch that is published again after a crash.
     exclusive : bool
         Whether only one output of one query may write to it at a time, because it knows batches by number only.
+    key : sequence of str
+        The columns of which it has one row; none where rows are added, the default. A query compares it with what tells its
+        results apart, and refuses at its start a key by which rows would be lost. :func:`net_changes` folds a batch.
 
     Examples
     --------
@@ -91,6 +94,7 @@ class Sink(ABC):
     delivery: ClassVar[Delivery]
     on_repeat: ClassVar[OnRepeat]
     exclusive: ClassVar[bool] = False
+    key: Sequence[str] = ()
 
     @property
     def title(self) -> str:

@@ -21,13 +21,14 @@ from krishiv_py.arrays.types import pick
 from krishiv_py.connectors.publish import OutputOf, Publisher, TablePublisher, blamed, check_sink, write_staged
 from krishiv_py.connectors.sink import FileSink, Sink, TableSink
 from krishiv_py.connectors.sinks.files import folder_of
-from krishiv_py.connectors.sinks.known import BatchConsumer, MemorySink, as_sink, side_output
+from krishiv_py.connectors.sinks.known import BatchConsumer, MemorySink, side_output
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.in_process.stage import ProcessStage, Workers
 from krishiv_py.kernels.columns.layout import late_names
 from krishiv_py.kernels.prepare import late_output_schema
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.options.late import LateEventHandler, LateRows, hand_over
+from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.query import KeyedRows, holding
@@ -141,7 +142,7 @@ class Outputs:
                 output.publisher.end()
 
 
-def outputs(sinks: Sequence[AnySink | None], plan: PhysicalPlan, query: str) -> Outputs:
+def outputs(sinks: Sequence[Sink | None], plan: PhysicalPlan, query: str) -> Outputs:
     """Return the outputs of a driver, one of `sinks` for each of the plan.
 
     Raises
@@ -149,10 +150,10 @@ def outputs(sinks: Sequence[AnySink | None], plan: PhysicalPlan, query: str) -> 
     PlanError
         For a sink that needs Spark, and for folders or sinks that may not be one (see :func:`check_places`).
     """
-    taken, mark = [None if sink is None else as_sink(sink, "results") for sink in sinks], uuid.uuid4().hex[:8]
+    mark = uuid.uuid4().hex[:8]
     aside = [side_output(stage.late) for stage in plan.stages]
-    check_places(taken[0], aside[-1], plan.source, None, aside[:-1], [sink for sink in taken[1:] if sink is not None])
-    return outputs_of(plan, taken, query, mark, in_driver=True)
+    check_places(sinks[0], aside[-1], plan.source, None, aside[:-1], [sink for sink in sinks[1:] if sink is not None])
+    return outputs_of(plan, sinks, query, mark, in_driver=True)
 
 
 def outputs_of(
@@ -170,8 +171,9 @@ def outputs_of(
     Raises
     ------
     PlanError
-        For a sink that needs Spark.
+        For a sink that needs Spark, and for one whose key does not fit the results.
     """
+    check_keys(plan, sinks)
     marks = [f"{mark}-{output.name}" if plan.named else mark for output in plan.outputs]
 
     def output(sink: Sink, of: OutputOf) -> ProcessOutput:

@@ -27,6 +27,7 @@ from krishiv_py.in_process.stage import Workers
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches, Begin, Handed
+from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.beginning import begin_from, forget_broken_off, going_on, with_carried
@@ -120,6 +121,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         plan = attrs.evolve(plan, engine=self.engine)
         if batches.snapshot:
             check_snapshot(plan)
+            check_keys(plan, sinks, early=True)
         check_kept(self.profile, checkpoint)
         title = name or f"{plan.title}-{uuid.uuid4().hex[:8]}"
         outputs_of(plan, sinks, title, "")  # before the checkpoint is looked at

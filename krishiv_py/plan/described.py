@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import attrs
 import numpy as np
@@ -171,6 +171,8 @@ class WindowAssigner(Described, ABC):
     >>> driver.close().results.to_pylist()
     [{'window_start': 57600000, 'window_end': 86400000, 'count': 1}]
     """
+
+    _apart_by: ClassVar[tuple[tuple[str, ...], ...]] = (("window_start", "window_end"),)
 
     if TYPE_CHECKING:
         longest: Any  # a Duration, as an attribute or a property: pyright lets nobody write an attribute over a property

@@ -30,6 +30,7 @@ LATER: Final = {"later": True}
 GROUPING: Final = {"grouping": True}
 """Metadata of attributes that say what an operation works on; a checkpoint notes them by themselves."""
 
+Apart: TypeAlias = "tuple[tuple[str, ...], ...]"
 Handled: TypeAlias = Literal["", "events", "results"]
 LateBy: TypeAlias = Literal["windows", "state", "time", "never"]
 
@@ -166,6 +167,8 @@ class Operation:
         Whether its rows are results of a stage whose event time nobody named.
     handled : {"", "events", "results"}
         Whether a user's handler gets the events of its windows, and whether it gives their results instead of aggregates.
+    moves : bool
+        Whether a result may get other bounds, or be gone, once it was given.
     condition : Expr or None
         Which pairs of rows are results, by the columns of these.
     """
@@ -180,6 +183,7 @@ class Operation:
     hides_time = False
     condition = cast("Expr | None", None)
     handled: ClassVar[Handled] = ""
+    moves: ClassVar[bool] = False
 
     def open_windows(self, by_bucket: Iterable[int]) -> int:
         """Return how many windows are open, of their number in each bucket of keys.
@@ -245,6 +249,16 @@ class Operation:
             The type of window bounds.
         """
         return None
+
+    @property
+    def apart_by(self) -> Apart | None:
+        """Return the bounds that tell the results of a key apart, each group of them alone; None where nothing known does."""
+        return None
+
+    @property
+    def changing(self) -> tuple[str, ...]:
+        """Return the result columns that may have another value when a result is given again."""
+        return tuple(call.output_name for call in self.aggs)
 
     def check_columns(self, schema: pa.Schema) -> None:
         """Refuse a `schema` of rows without the columns that it reads."""

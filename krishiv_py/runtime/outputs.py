@@ -22,6 +22,7 @@ from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
 from krishiv_py.connectors.sinks.known import ReadableSink, described, side_output
 from krishiv_py.errors import CheckpointError, PlanError, users_line
 from krishiv_py.kernels.prepare import late_output_schema
+from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE, RESULTS, place_of
 from krishiv_py.runtime.checkpoint.notes import Begun, CheckpointNotes, moved_to
@@ -125,7 +126,9 @@ def late_sinks(plan: PhysicalPlan) -> list[Sink | None]:
 
 
 def check_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...]) -> None:
-    """Let each sink refuse what it cannot take."""
+    """Let each sink refuse what it cannot take, and refuse keys that do not fit the results."""
+    if sinks:
+        check_keys(plan, sinks)
     for output, sink in zip(plan.outputs, sinks, strict=bool(sinks)):
         check_sink(sink, "results", output.schema)
     for stage, late in zip(plan.stages, late_sinks(plan), strict=True):

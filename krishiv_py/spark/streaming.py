@@ -27,6 +27,7 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import Control
+from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.batch import STAGE, BatchStoppedError, Halt, TaskRow, leaving, place_of, reports_of, stage_of
@@ -375,6 +376,7 @@ def start(
     keep_with_driver(looked_up)
     if batches.snapshot:
         check_snapshot(plan)
+        check_keys(plan, sinks, early=True)
     reached: list[BucketMetrics] = []
     aligned = alignments(plan, lambda: reached[0].sources_us, now)
     checkpoint, durable = opened.checkpoint, opened.durable

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from krishiv_py.api.stages.running import Output, RunMethods, named_plans
 from krishiv_py.connectors.fit import FILE, MisfitError, explained, file_columns, lacking, open_parquet
 from krishiv_py.connectors.lookup_table import tables_age_by, tables_are
-from krishiv_py.connectors.sinks.known import MemorySink
+from krishiv_py.connectors.sinks.known import MemorySink, as_sink
 from krishiv_py.deprecation import deprecated
 from krishiv_py.display.html import query_html
 from krishiv_py.display.lag import Lateness, LatenessProfile
@@ -37,6 +37,7 @@ from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time
 from krishiv_py.plan.options.query import OnChange, given_begin
 from krishiv_py.plan.running import Counters, Progress, of_stages, summed
 from krishiv_py.planner.cut import input_stages, leading_stage
+from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables, tables_seen
 from krishiv_py.planner.why import Standing, in_stage, oldest_of_all, why_not_fired
 from krishiv_py.redaction import redacted
@@ -124,7 +125,8 @@ class Driver(OfOneProcess):
         self._leading = leading_stage(self._plan.stages)
         self._tables = lookup_tables(self._plan)
         self._driver_input = DriverInput(self._plan)
-        self._outputs = outputs(sinks, self._plan, self.name)
+        self._sinks = [None if each is None else as_sink(each, "results") for each in sinks]
+        self._outputs = outputs(self._sinks, self._plan, self.name)
         self._lines = BatchLines(self.name, lambda: BatchCounts.of(self._progress()))
         self._idle_batches = idle_batches
         self._took: tuple[float, int | None] = (0.0, None)
@@ -398,7 +400,8 @@ class Driver(OfOneProcess):
         Raises
         ------
         PlanError
-            For retractions, and where no stage has windows that can be shown.
+            For retractions, where no stage has windows that can be shown, and for a sink with a key in which early results
+            would stay.
 
         Examples
         --------
@@ -410,6 +413,7 @@ class Driver(OfOneProcess):
         [{'window_start': 0, 'window_end': 10, 'count': 2, 'pane_timing': 'early', 'pane_index': None}]
         """
         check_snapshot(self._plan)
+        check_keys(self._plan, self._sinks, early=True)
         return self._step(None, snapshot=True)
 
     def close(self) -> StepOutput:

@@ -378,12 +378,15 @@ class _Output:
         What makes a value of a row; None of Arrow, where a value is many rows.
     rows : int
         How many rows of the batch were written.
+    waiting : list of pyarrow.Table
+        The rows of the batch that are folded when all of them are there.
     """
 
     writer: Writer
     columns: list[str]
     encode: Encode | None
     rows: int = 0
+    waiting: list[pa.Table] = attrs.field(factory=list)
 
 
 class _Outputs(dict[tuple[str, str], _Output]):
@@ -431,8 +434,9 @@ class KafkaSink(TransactionalSink):
     headers : mapping of str to str, optional
         More headers: their names, and the columns they have.
     upsert : bool
-        For a compacted topic: a row takes the place of the one with the same key. Of a change log (column ``op``) the rows
-        ``+I`` and ``+U`` are written without ``op``, ``-D`` as a tombstone, and ``-U`` not at all. Needs a key without nulls.
+        For a compacted topic: a row takes the place of the one with the same key. Of each batch the last row of a key is
+        written, without ``op``; where a change log (column ``op``) withdraws it (``-U``, ``-D``), a tombstone. Needs a key
+        without nulls.
     delivery : {"exactly_once", "at_least_once"}
         With or without transactions.
     timeout : str
@@ -504,6 +508,11 @@ class KafkaSink(TransactionalSink):
         return "skip" if self._guarantee == "exactly_once" else "at_least_once"
 
     @property
+    def key(self) -> tuple[str, ...]:  # type: ignore[override]  # follows from what was given
+        """Return the columns of which the topic has one row; none where all rows are records."""
+        return self._key if self._upsert else ()
+
+    @property
     def title(self) -> str:
         """Return what errors and plans call it."""
         return f"KafkaSink {self.topic}"
@@ -557,12 +566,18 @@ class KafkaSink(TransactionalSink):
     def begin(self, batch: OutputBatch) -> None:
         """Begin the transaction of a `batch`."""
         output = self._output(batch)
-        output.rows = 0
+        output.rows, output.waiting = 0, []
         if self._guarantee == "exactly_once":
             output.writer.begin()
 
     def write(self, batch: OutputBatch, table: pa.Table) -> None:
-        """Add the rows of `table` to the transaction of this `batch`."""
+        """Add the rows of `table` to the transaction of this `batch`; with `upsert` once all rows of it are there."""
+        if self._upsert:
+            self._output(batch).waiting.append(table)
+        else:
+            self._write(batch, table)
+
+    def _write(self, batch: OutputBatch, table: pa.Table) -> None:
         output = self._output(batch)
         for part in table.combine_chunks().to_batches(max_chunksize=_AT_A_TIME):
             rows = pa.Table.from_batches([part])
@@ -575,7 +590,11 @@ class KafkaSink(TransactionalSink):
 
     def commit(self, batch: OutputBatch) -> None:
         """Make the rows visible, together with the note of this `batch`."""
-        writer = self._output(batch).writer
+        output = self._output(batch)
+        if output.waiting:
+            rows, output.waiting = pa.concat_tables(output.waiting), []
+            self._write(batch, changes.last_lines(rows, self._key, self.title))
+        writer = output.writer
         if self._guarantee == "exactly_once":
             writer.commit(batch.batch_id)
         else:
@@ -583,6 +602,7 @@ class KafkaSink(TransactionalSink):
 
     def abort(self, batch: OutputBatch) -> None:
         """Take back what was written of this `batch`, where there are transactions."""
+        self._output(batch).waiting = []
         if self._guarantee == "exactly_once":
             self._output(batch).writer.abort()
 
@@ -612,7 +632,7 @@ class KafkaSink(TransactionalSink):
         self._values.check(pa.schema([schema.field(name) for name in self._columns(schema)]), self.title)
 
     def _messages(self, batch: OutputBatch, table: pa.Table, values: list[bytes | None], first: int) -> Iterator[Message]:
-        """Return the messages of rows; withdrawals are tombstones or nothing. None is kept: a garbage collection takes long."""
+        """Return the messages of rows; withdrawals are tombstones. None is kept: a garbage collection takes long."""
         n = table.num_rows
         ops = ["+I"] * n
         if self._upsert and is_log(table.schema):
@@ -621,10 +641,10 @@ class KafkaSink(TransactionalSink):
         keys, own = self._keys(table), _own_headers(batch)
         columns = [[(name, v) for v in encoding.as_bytes(_text(table.column(c), c))] for name, c in self._headers]
         more: list[tuple[Any, ...]] = list(zip(*columns, strict=True)) if columns else [()] * n
+        gone = changes.WITHDRAWN
         return (
-            (None if ops[i] == "-D" else values[i], keys[i], [*own, ("krishiv-row", b"%d" % (first + i)), *more[i]])
+            (None if ops[i] in gone else values[i], keys[i], [*own, ("krishiv-row", b"%d" % (first + i)), *more[i]])
             for i in range(n)
-            if ops[i] != "-U" or not self._upsert
         )
 
     def _streams(self, batch: OutputBatch, table: pa.Table, first: int) -> Iterator[Message]:

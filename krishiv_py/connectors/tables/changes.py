@@ -1,64 +1,50 @@
-"""Define what the rows of a micro-batch change in a table with a key: the last line of each key counts."""
+"""Find the last line of each key in a change log, and compare keys as databases do."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.connectors.tables.keys import OP, is_log, kept
+from krishiv_py.arrays.grouping import group
+from krishiv_py.connectors.tables.keys import OP, is_log
 from krishiv_py.errors import OperatorError, shown
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
-_GONE: Final = ("-U", "-D")
+WITHDRAWN: Final = ("-U", "-D")
+"""The marks of rows that are not valid any more."""
 _ADDED: Final = ("+I", "+U")
-_PLACE: Final = "__krishiv_place"
 
 
-@attrs.frozen(eq=False)
-class Net:
-    """Holds what a micro-batch does to a table with a key.
-
-    Attributes
-    ----------
-    put : pyarrow.Table
-        Rows that are there afterwards, one for each key, without ``op``.
-    gone : pyarrow.Table
-        The keys that are not there afterwards.
-    """
-
-    put: pa.Table
-    gone: pa.Table
-
-
-def net(tables: Iterable[pa.Table], key: Sequence[str], sink: str) -> Net:
-    """Return the changes of a micro-batch, one for each key.
+def last_changes(rows: pa.Table, key: Sequence[str], name: str) -> tuple[pa.Array, pa.Array]:
+    """Return where the last line of each key is, ascending: of the keys that have a row then, and of those that have none.
 
     Raises
     ------
     OperatorError
-        For two valid rows of one key in a change log: the key does not tell results apart, and one would be lost.
+        As :func:`~krishiv_py.connectors.net_changes` does.
     """
-    rows = one_form(pa.concat_tables(tables), key)
-    schema = kept(rows.schema, key)
-    if is_log(rows.schema):
-        op = rows[OP].combine_chunks()
-        check_marks(op)
-        gone = pc.is_in(op, pa.array(_GONE))
-        _check_unique(rows, key, gone, sink)
-    else:
-        gone = pa.repeat(False, rows.num_rows)
-    last = _last(rows, key)
+    numbers = group([rows[column] for column in key], rows.num_rows).ids
+    last = _last(numbers)
+    if not is_log(rows.schema):
+        return last, last.slice(0, 0)
+    op = rows[OP].combine_chunks()
+    check_marks(op)
+    gone = pc.is_in(op, pa.array(WITHDRAWN))
+    _check_unique(rows.select(list(key)), numbers, gone, name)
     removed = gone.take(last)
-    return Net(
-        rows.select(schema.names).take(last.filter(pc.invert(removed))), rows.select(list(key)).take(last.filter(removed))
-    )
+    return last.filter(pc.invert(removed)), last.filter(removed)
+
+
+def last_lines(rows: pa.Table, key: Sequence[str], name: str) -> pa.Table:
+    """Return the last line of each key, in order; see :func:`last_changes`."""
+    there, gone = last_changes(one_form(rows, key), key, name)
+    return rows.take(pa.array(np.sort(np.concatenate([there.to_numpy(), gone.to_numpy()]))))
 
 
 def check_marks(op: pa.Array) -> None:
@@ -69,7 +55,7 @@ def check_marks(op: pa.Array) -> None:
     OperatorError
         Naming what it holds.
     """
-    known = pc.fill_null(pc.or_(pc.is_in(op, pa.array(_GONE)), pc.is_in(op, pa.array(_ADDED))), False)
+    known = pc.fill_null(pc.or_(pc.is_in(op, pa.array(WITHDRAWN)), pc.is_in(op, pa.array(_ADDED))), False)
     if not pc.all(known, min_count=0).as_py():
         row = pc.index(known, False).as_py()
         hint = "the marks are +I, -U, +U, -D; give a column of your own another name than `op`"
@@ -88,11 +74,11 @@ def one_form(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     return rows
 
 
-def _last(rows: pa.Table, key: Sequence[str]) -> pa.Array:
-    """Return where the last row of each key is, ascending."""
-    placed = rows.select(list(key)).append_column(_PLACE, pa.array(np.arange(rows.num_rows)))
-    last = placed.group_by(list(key)).aggregate([(_PLACE, "max")])[f"{_PLACE}_max"].combine_chunks()
-    return last.take(pc.sort_indices(last))
+def _last(numbers: Numbers) -> pa.Array:
+    """Return where the last row of each key is, ascending, by the number of the key of each row."""
+    last = np.zeros(numbers.max(initial=-1) + 1, np.int64)
+    last[numbers] = np.arange(len(numbers))
+    return pa.array(np.sort(last))
 
 
 def numbered(rows: pa.Table, keys: pa.Table) -> tuple[Numbers, Numbers]:
@@ -108,17 +94,15 @@ def numbered(rows: pa.Table, keys: pa.Table) -> tuple[Numbers, Numbers]:
     return numbers[: rows.num_rows], numbers[rows.num_rows :]
 
 
-def _check_unique(rows: pa.Table, key: Sequence[str], gone: pa.Array, sink: str) -> None:
+def _check_unique(keys: pa.Table, numbers: Numbers, gone: pa.Array, name: str) -> None:
     """In a log each key has at most one valid row: what is added is withdrawn before the next row of the key is added."""
-    keys = rows.select(list(key))
-    numbers, _ = numbered(keys, keys.slice(0, 0))
     order = np.argsort(numbers, kind="stable")
     numbers, added = numbers[order], ~gone.to_numpy(zero_copy_only=False)[order]
     twice = np.flatnonzero((numbers[1:] == numbers[:-1]) & added[1:] & added[:-1])
     if len(twice):
         twice_key = keys.slice(int(order[twice[0]]), 1).to_pylist()[0]
         raise OperatorError(
-            f"`key` of {sink} does not tell results apart",
+            f"`key` of {name} does not tell results apart",
             got=f"several valid rows of {shown(twice_key)} in one batch",
             then="only one of them would be in the table",
             hint="name all columns that make a result what it is: the keys, and window_start and window_end",

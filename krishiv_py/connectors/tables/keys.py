@@ -1,17 +1,23 @@
-"""The common part of table sinks: rows wait for one commit; the key and other columns, switches, how often files are merged."""
+"""The common part of sinks with a key: net changes of a batch; of tables one commit, columns, how often files are merged."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, TransactionalSink
 from krishiv_py.errors import PlanError, SchemaError, shown, unknown_column
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import MOST_ROWS, a_number, a_switch, a_text
+
+if TYPE_CHECKING:
+    from krishiv_py.connectors.tables import changes
+else:  # with the first batch: it needs Arrow's functions
+    changes = lazy("krishiv_py.connectors.tables.changes")
 
 OP: Final = "op"
 """The column of a change log that says what a row does (SEMANTICS §5.4)."""
@@ -135,6 +141,65 @@ def kept(schema: pa.Schema, key: Sequence[str]) -> pa.Schema:
 def is_log(schema: pa.Schema) -> bool:
     """Return whether rows of this `schema` are a change log."""
     return OP in schema.names and pa.types.is_string(schema.field(OP).type)
+
+
+@attrs.frozen(eq=False)
+class NetChanges:
+    """Holds what the rows of a micro-batch do to a table with a key; :func:`net_changes` makes it.
+
+    Attributes
+    ----------
+    put : pyarrow.Table
+        Rows that are there afterwards, one for each key, without ``op``, in the order in which the last of each came.
+    gone : pyarrow.Table
+        The keys that are not there afterwards.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from krishiv_py.connectors import net_changes
+    >>> net_changes([pa.table({"user": ["ann", "ann"], "n": [1, 2]})], ["user"]).put.to_pylist()
+    [{'user': 'ann', 'n': 2}]
+    """
+
+    put: pa.Table
+    gone: pa.Table
+
+
+def net_changes(tables: Iterable[pa.Table], key: Sequence[str], name: str = "the table") -> NetChanges:
+    """Return what the rows of a micro-batch do to a table with a key: the last line of each key counts.
+
+    Of a change log (column ``op``) a key whose last line is ``+I`` or ``+U`` has that row, one whose last line is ``-U`` or
+    ``-D`` has none. Without ``op`` the last row of a key counts. Nulls are equal, and so are both zeros and all forms of NaN.
+
+    Parameters
+    ----------
+    tables : iterable of pyarrow.Table
+        The rows, in order, at least one table.
+    key : sequence of str
+        The columns of which the table has one row, none of lists, structs or maps.
+    name : str
+        What errors call the table.
+
+    Raises
+    ------
+    OperatorError
+        For two valid rows of one key in a change log: the key does not tell results apart, and one would be lost. For a row
+        whose ``op`` is none.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from krishiv_py.connectors import net_changes
+    >>> log = pa.table({"user": ["ann", "bob", "ann", "ann"], "n": [1, 5, 1, 2], "op": ["+I", "-U", "-U", "+U"]})
+    >>> changed = net_changes([log], ["user"])
+    >>> changed.put.to_pylist(), changed.gone.to_pylist()
+    ([{'user': 'ann', 'n': 2}], [{'user': 'bob'}])
+    """
+    rows = changes.one_form(pa.concat_tables(tables), key)
+    columns = kept(rows.schema, key).names
+    there, gone = changes.last_changes(rows, key, name)
+    return NetChanges(rows.select(columns).take(there), rows.select(list(key)).take(gone))
 
 
 def check_key(sink: str, key: Sequence[str], schema: pa.Schema) -> None:

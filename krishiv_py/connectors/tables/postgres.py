@@ -12,7 +12,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName, TransactionalSink
-from krishiv_py.connectors.tables.keys import a_key, check_key, evolve, kept
+from krishiv_py.connectors.tables.keys import a_key, check_key, evolve, kept, net_changes
 from krishiv_py.connectors.tables.keys import create as a_create
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SchemaError, missing_extra, require_extra, shown
 from krishiv_py.lazy import lazy
@@ -23,9 +23,8 @@ from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.connectors import json_texts as jsontexts
-    from krishiv_py.connectors.tables import changes, texts
+    from krishiv_py.connectors.tables import texts
 else:
-    changes = lazy("krishiv_py.connectors.tables.changes")
     jsontexts = lazy("krishiv_py.connectors.json_texts")
     texts = lazy("krishiv_py.connectors.tables.texts")
 
@@ -661,7 +660,7 @@ class PostgresSink(TransactionalSink):
 
     def _merge(self, batch: OutputBatch) -> None:
         """Put the last row of each key in place of what is there, and take out keys that are withdrawn."""
-        changed = changes.net(self._open.rows, self.key, self.title)
+        changed = net_changes(self._open.rows, self.key, self.title)
         if changed.gone.num_rows:
             self._take_out(changed.gone)
         if changed.put.num_rows:

@@ -25,7 +25,9 @@ from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.plan.described import Assigned, Times, WindowAssigner
 from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.operation import Apart
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, AssignedWindow, assigned
+from krishiv_py.plan.windows.window import EITHER_BOUND
 from krishiv_py.types import zone_of
 
 CalendarUnit: TypeAlias = Literal["hour", "day", "week", "month", "quarter", "year"]
@@ -72,6 +74,7 @@ class CalendarWindows(WindowAssigner):
     """Windows that begin where the calendar of a time zone says so."""
 
     name: ClassVar[str] = "calendar_window"
+    _apart_by: ClassVar[Apart] = EITHER_BOUND
 
     unit: CalendarUnit
     time_zone: str
@@ -152,6 +155,7 @@ class CalendarHopping(WindowAssigner):
     """Windows of `many` windows of the calendar each, of which one begins where each of those begins."""
 
     name: ClassVar[str] = "calendar_window"
+    _apart_by: ClassVar[Apart] = EITHER_BOUND
 
     base: CalendarWindows
     many: int
@@ -191,6 +195,7 @@ class CalendarCumulating(WindowAssigner):
     """Windows of one start that grow by a `step` of the calendar until the `base` window is full."""
 
     name: ClassVar[str] = "calendar_window"
+    _apart_by: ClassVar[Apart] = (("window_end",),)
 
     base: CalendarWindows
     step: CalendarWindows

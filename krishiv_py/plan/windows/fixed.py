@@ -28,7 +28,7 @@ from krishiv_py.errors import RAISED, PlanError
 from krishiv_py.plan.checks import a_number, a_switch
 from krishiv_py.plan.described import Assigned, Times, WindowAssigner, attribute_of, description_of
 from krishiv_py.plan.durations import Duration, show_instant, show_us, to_us
-from krishiv_py.plan.operation import Extent, Grid
+from krishiv_py.plan.operation import Apart, Extent, Grid
 from krishiv_py.plan.windows.window import WindowOperation
 
 MAX_OVERLAP: Final = 100_000
@@ -152,6 +152,10 @@ class AssignedWindow(WindowOperation):
     def extent(self) -> Extent:
         return Extent(self.longest_us, assigner=self.assigner)
 
+    @property
+    def apart_by(self) -> Apart | None:
+        return self.assigner._apart_by
+
     def no_end(self, end_us: int) -> str | None:
         try:
             given = self.assigner.assign(np.array([end_us - 1], np.int64))
@@ -184,6 +188,7 @@ class Cumulate(WindowAssigner):
     """Windows ``[s, s + k * step)`` with k from 1 to ``size / step``; a row is in those that end after it."""
 
     name: ClassVar[str] = "cumulate"
+    _apart_by: ClassVar[Apart] = (("window_end",),)
 
     step_us: int
     size_us: int

@@ -28,10 +28,10 @@ from krishiv_py.errors import DurationError, ExpressionError, PlanError, shown
 from krishiv_py.plan.checks import a_switch, microseconds, one_of
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.operation import LATER, Extent, LateBy, ResultTime
+from krishiv_py.plan.operation import LATER, Apart, Extent, LateBy, ResultTime
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
-from krishiv_py.plan.windows.window import WindowOperation
+from krishiv_py.plan.windows.window import EITHER_BOUND, WindowOperation
 from krishiv_py.types import type_text
 
 LookBackOutput: TypeAlias = Literal["aggregates", "matches", "pairs"]
@@ -64,6 +64,17 @@ class LookBackWindow(WindowOperation):
     @property
     def extent(self) -> Extent:
         return Extent(self.size_us, inclusive=True, looks_back_us=self.size_us)
+
+    @property
+    def apart_by(self) -> Apart | None:
+        """Return the bounds where rows of one time and key have one result; else each row has its own."""
+        own_row = self.output != "aggregates" or self.with_row or self.exclude_self or self.emit == "arrival"
+        return None if own_row else EITHER_BOUND
+
+    @property
+    def changing(self) -> tuple[str, ...]:
+        """Return the aggregates, or the rows met; a pair never changes."""
+        return (MATCHES,) if self.output == "matches" else super().changing
 
     @property
     def after_us(self) -> int:

@@ -47,6 +47,7 @@ class SessionWindow(WindowOperation):
 
     kind: ClassVar[str] = "session"
     late_by: ClassVar[LateBy] = "state"
+    moves: ClassVar[bool] = True
     gap_us: int | None
     gap_column: str | None = None
     touch: Touch | None = None

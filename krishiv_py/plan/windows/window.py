@@ -12,7 +12,9 @@ from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output, identity_of_aggs, identity_of_columns
 from krishiv_py.plan.durations import show_us
-from krishiv_py.plan.operation import GROUPING, LateBy, Nature, Operation, ResultTime
+from krishiv_py.plan.operation import GROUPING, Apart, LateBy, Nature, Operation, ResultTime
+
+EITHER_BOUND: Final[Apart] = (("window_start",), ("window_end",))
 
 
 @attrs.frozen
@@ -28,6 +30,11 @@ class WindowOperation(Operation):
     )
     nature: ClassVar[Nature] = Nature("WindowAggregate", gives_rows=False, opens_windows=True)
     late_by: ClassVar[LateBy] = "windows"
+
+    @property
+    def apart_by(self) -> Apart | None:
+        """Return the start, or the end: each says which window of a key it is."""
+        return None if self.handled == "results" else EITHER_BOUND
 
     def result_time(self, time_column: str) -> ResultTime | None:
         return ResultTime("before_end")

@@ -18,6 +18,7 @@ from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import PathLike
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import Progress
+from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.runtime.batch import Halt
 from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint
@@ -152,6 +153,7 @@ def start(
     check_remote(plan)
     if batches.snapshot:
         check_snapshot(plan)
+        check_keys(plan, sinks, early=True)
     alignments(plan, dict, now)  # the server's process makes its own; here for what they refuse
     checkpoint, durable = opened.checkpoint, opened.durable
     there, sinks_there, takers = with_client(plan, sinks, checkpoint)

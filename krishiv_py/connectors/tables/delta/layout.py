@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
 from krishiv_py.connectors.fit import TABLE, FileColumn, MisfitError, explained, file_columns, open_parquet
-from krishiv_py.connectors.tables.changes import Net
 from krishiv_py.connectors.tables.delta.place import filesystem
+from krishiv_py.connectors.tables.keys import NetChanges
 from krishiv_py.connectors.values import check_years
 from krishiv_py.errors import RAISED, OperatorError, SourceError, failure_text, shown
 
@@ -55,7 +55,7 @@ def check_rows(rows: pa.Table, parts: Sequence[str]) -> None:
             check_years(rows[field.name], field.name, "a Delta table")
 
 
-def check_parts_of_key(net: Net, parts: Sequence[str]) -> None:
+def check_parts_of_key(net: NetChanges, parts: Sequence[str]) -> None:
     """Refuse what would come back as a null: as part of a key it would never be found again.
 
     Raises

@@ -11,7 +11,18 @@ import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName, written_by_another
 from krishiv_py.connectors.tables.delta.place import OpenTable, a_place, delta, opened, options, refused, without_secrets
-from krishiv_py.connectors.tables.keys import OneCommitSink, a_key, check_key, columns, compact_every, evolve, file_size, kept
+from krishiv_py.connectors.tables.keys import (
+    NetChanges,
+    OneCommitSink,
+    a_key,
+    check_key,
+    columns,
+    compact_every,
+    evolve,
+    file_size,
+    kept,
+    net_changes,
+)
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, shown, unknown_column
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import Duration, to_us
@@ -21,10 +32,8 @@ from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
-    from krishiv_py.connectors.tables import changes
     from krishiv_py.connectors.tables.delta import layout
 else:  # with the first batch: it needs Arrow's functions
-    changes = lazy("krishiv_py.connectors.tables.changes")
     layout = lazy("krishiv_py.connectors.tables.delta.layout")
 
 _GONE: Final = "__krishiv_gone"
@@ -205,7 +214,7 @@ class DeltaSink(OneCommitSink):
     def commit(self, batch: OutputBatch) -> None:
         """See :meth:`TransactionalSink.commit`."""
         rows = layout.laid_out(pa.concat_tables(self._rows))
-        net = changes.net(self._rows, self.key, self.title) if self.key else None
+        net = net_changes(self._rows, self.key, self.title) if self.key else None
         try:
             self._commit(lambda tried: self._try(batch, rows, net, again=tried > 0), delta().exceptions.CommitFailedError)
         except KrishivError:
@@ -233,7 +242,7 @@ class DeltaSink(OneCommitSink):
             got = without_secrets(problem, self.storage_options)
             warnings.warn(f"small files of the Delta table {self.path} were not merged: {got}", RuntimeWarning, stacklevel=2)
 
-    def _try(self, batch: OutputBatch, rows: pa.Table, net: changes.Net | None, *, again: bool) -> None:
+    def _try(self, batch: OutputBatch, rows: pa.Table, net: NetChanges | None, *, again: bool) -> None:
         """Commit on top of the table as it is now, unless the batch is there: delta-rs would not see that it is."""
         if again:
             self._held.forget()
@@ -269,7 +278,7 @@ class DeltaSink(OneCommitSink):
             commit_properties=noted,
         )
 
-    def _merge(self, table: Any, changed: changes.Net, noted: Any) -> None:
+    def _merge(self, table: Any, changed: NetChanges, noted: Any) -> None:
         """Put the last row of each key in place of what is there, and take out keys that are withdrawn, in one version."""
         gone = changed.gone
         nulls = [

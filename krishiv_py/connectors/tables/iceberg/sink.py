@@ -12,7 +12,18 @@ import pyarrow as pa
 from krishiv_py.connectors.sink import OutputBatch, OutputName, written_by_another
 from krishiv_py.connectors.tables.iceberg import place
 from krishiv_py.connectors.tables.iceberg.place import a_catalog, a_table, iceberg, opened, properties, without_secrets
-from krishiv_py.connectors.tables.keys import OneCommitSink, a_key, check_key, compact_every, evolve, file_size, kept, often
+from krishiv_py.connectors.tables.keys import (
+    NetChanges,
+    OneCommitSink,
+    a_key,
+    check_key,
+    compact_every,
+    evolve,
+    file_size,
+    kept,
+    net_changes,
+    often,
+)
 from krishiv_py.connectors.tables.keys import create as a_create
 from krishiv_py.errors import RAISED, KrishivError, OperatorError, PlanError, SchemaError, require_extra, shown
 from krishiv_py.lazy import lazy
@@ -22,10 +33,8 @@ from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.connectors import values as exact
-    from krishiv_py.connectors.tables import changes
     from krishiv_py.connectors.tables.iceberg import snapshots
 else:  # with the first batch: they need Arrow's functions
-    changes = lazy("krishiv_py.connectors.tables.changes")
     snapshots = lazy("krishiv_py.connectors.tables.iceberg.snapshots")
     exact = lazy("krishiv_py.connectors.values")
 
@@ -193,7 +202,7 @@ class IcebergSink(OneCommitSink):
         rows = pa.concat_tables(self._rows)
         for name in rows.schema.names:
             exact.check_years(rows[name], name, "Iceberg")
-        net = changes.net(self._rows, self.key, self.title) if self.key else None
+        net = net_changes(self._rows, self.key, self.title) if self.key else None
         try:
             conflict = iceberg("exceptions").CommitFailedException
             self._commit(lambda tried: self._try(batch, rows, net, again=tried > 0), conflict)
@@ -216,7 +225,7 @@ class IcebergSink(OneCommitSink):
             got = without_secrets(problem, self.catalog)
             warnings.warn(f"small files of the Iceberg table {self.table} were not merged: {got}", RuntimeWarning, stacklevel=2)
 
-    def _try(self, batch: OutputBatch, rows: pa.Table, net: changes.Net | None, *, again: bool) -> None:
+    def _try(self, batch: OutputBatch, rows: pa.Table, net: NetChanges | None, *, again: bool) -> None:
         """Commit on top of the table as it is now, unless the batch is there.
 
         When another commit came first, the table is loaded again.
@@ -234,7 +243,7 @@ class IcebergSink(OneCommitSink):
                 transaction.append(rows.cast(_written(rows.schema)), snapshot_properties=noted)
             else:
                 put = net.put.cast(_written(net.put.schema))
-                snapshots.apply(table, transaction, changes.Net(put, net.gone), self.key, noted)
+                snapshots.apply(table, transaction, NetChanges(put, net.gone), self.key, noted)
             transaction.set_properties(noted)
             if self.keep_snapshots is not None:
                 expired = snapshots.expire(table, transaction, note, self.keep_snapshots)

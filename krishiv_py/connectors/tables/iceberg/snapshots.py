@@ -23,15 +23,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.connectors.tables.changes import Net, Numbers, numbered, one_form
+from krishiv_py.connectors.tables.changes import Numbers, numbered, one_form
 from krishiv_py.connectors.tables.iceberg.place import COMPACTED, iceberg
+from krishiv_py.connectors.tables.keys import NetChanges
 from krishiv_py.errors import OperatorError
 
 _FEW: Final = 200
 """Up to so many values a condition names each one, and not only the least and the greatest."""
 
 
-def apply(table: Any, transaction: Any, changed: Net, key: Sequence[str], noted: Mapping[str, str]) -> None:
+def apply(table: Any, transaction: Any, changed: NetChanges, key: Sequence[str], noted: Mapping[str, str]) -> None:
     """Make the changes a part of a transaction of this `table`; its snapshots have `noted` in their summaries."""
     put, names = changed.put, list(key)
     keys = pa.schema([put.schema.field(name) for name in names])
