@@ -153,7 +153,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             owner.running = lambda: False
             cleanup()
             raise
-        owner.running = lambda: query.status == "running"
+        owner.of(query)
         opened.lease.running = owner.running
         opened.lease.on_lost = query._fail
         self._add(query)

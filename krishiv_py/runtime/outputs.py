@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.query import Query
 from krishiv_py.connectors.publish import check_sink, writable, write_staged
 from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
 from krishiv_py.connectors.sinks.known import ReadableSink, described, side_output
@@ -167,6 +168,11 @@ class Owner:
     query: str
     mark: str
     running: Callable[[], bool] = lambda: True
+
+    def of(self, query: Query) -> None:
+        """Ask its `query` from now on, which lives no longer for that."""
+        there = weakref.ref(query)
+        self.running = lambda: (found := there()) is not None and found.status == "running"
 
 
 _owners: Final[dict[int, Owner]] = {}

@@ -238,7 +238,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
             owner.running = lambda: False
             cleanup()
             raise
-        owner.running = lambda: query.status == "running"
+        owner.of(query)
         release_at_end(opened.lease, query)
         self._add(query)
         return query
