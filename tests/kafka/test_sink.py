@@ -150,8 +150,8 @@ def test_a_change_log_folds_to_the_table_it_tells(broker: Broker, topic: Topic) 
     for batch in (
         [row("a", 10), row("b", 20), row(None, 30)],
         [row("a", 5_000)],
-        [row("a", 1_700), row("a", 900)],  # sessions of a are merged: one of them is withdrawn
-        [row("b", 700, 5)],
+        [row("a", 1_700), row("a", 900)],  # the session of a grows, and has the start that it had: its key gets the new row
+        [row("b", 700, 5), row("b", 5)],  # that of b begins earlier: the key that it had gets a tombstone
     ):
         driver.send(batch)
     driver.close()
@@ -167,7 +167,8 @@ def test_a_change_log_folds_to_the_table_it_tells(broker: Broker, topic: Topic) 
             table[m.key()] = json.loads(m.value())
             assert "op" not in table[m.key()]
     whole = Driver(stream.agg(count(), sum("amount")).emit("final"))
-    final = [whole.send([row("a", 10), row("b", 20), row(None, 30), row("a", 900), row("a", 1_700), row("b", 700, 5)])]
+    rows = [row("a", 10), row("b", 20), row(None, 30), row("a", 900), row("a", 1_700), row("b", 700, 5), row("b", 5)]
+    final = [whole.send(rows)]
     final += [whole.send([row("a", 5_000)]), whole.close()]
     expected = [r for step in final for r in step.results.to_pylist()]
     assert sorted(table.values(), key=repr) == sorted(expected, key=repr)
