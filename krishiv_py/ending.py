@@ -59,6 +59,11 @@ def stop_at_end(runner: Stops) -> None:
     _RUNNERS.add(runner)
 
 
+def runners() -> list[Stops]:
+    """Return those that run queries of this process."""
+    return list(_RUNNERS) if _state["pid"] == os.getpid() else []
+
+
 def last(work: Callable[[], object]) -> None:
     """Do `work` when the process ends, after its queries have stopped."""
     heed()

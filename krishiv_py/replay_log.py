@@ -102,16 +102,21 @@ class HandedSends:
 
 _WAITING: Final[dict[str, list[HandedSends]]] = {}
 """The readers in this process that wait for sends, by the folder of the stream."""
+_changing: Final = threading.Lock()
 
 
 @contextlib.contextmanager
 def handed_sends(folder: str, handed: HandedSends) -> Iterator[None]:
     """Inside, sends of this process into the stream of a folder are handed over."""
-    _WAITING.setdefault(folder, []).append(handed)
+    with _changing:
+        _WAITING[folder] = [*_WAITING.get(folder, ()), handed]
     try:
         yield
     finally:
-        _WAITING[folder].remove(handed)
+        with _changing:
+            others = [one for one in _WAITING.pop(folder) if one is not handed]
+            if others:
+                _WAITING[folder] = others
 
 
 def wall_clock_us() -> int:

@@ -10,14 +10,14 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias
 
 import attrs
 import pyarrow as pa
 from typing_extensions import TypeVar
 
 from krishiv_py.ending import ClosedAtEnd
-from krishiv_py.errors import SenderClosedError, SpoolError
+from krishiv_py.errors import SenderClosedError, SessionClosedError, SpoolError
 from krishiv_py.lazy import lazy
 from krishiv_py.missing import OfOneProcess, answering
 from krishiv_py.plan.checks import a_text
@@ -63,7 +63,7 @@ class Lingering:
         self._hurried = 0
         self._closed = False
         self._thread: threading.Thread | None = None
-        atexit.register(_flushed, weakref.ref(self))
+        _lingering.add(self)
 
     def add(self, table: pa.Table) -> Future[int]:
         """Let a table wait; gives the number of its micro-batch when it is written, or why it could not be.
@@ -142,10 +142,13 @@ class Lingering:
             one.written.set_result(number)
 
 
-def _flushed(of: weakref.ref[Lingering]) -> None:
+_lingering: Final[weakref.WeakSet[Lingering]] = weakref.WeakSet()
+
+
+@atexit.register
+def _flushed() -> None:
     """Write what still waits when the program ends."""
-    lingering = of()
-    if lingering is not None:
+    for lingering in list(_lingering):
         lingering.flush()
 
 
@@ -208,14 +211,17 @@ class Sender(ClosedAtEnd, OfOneProcess, Generic[T]):
         linger_us: int = 0,
         max_batch_rows: int | None = None,
         checking: Callable[[str, str], None] = lambda folder, source: None,
+        temporary: bool = False,
     ) -> None:
         self._trimming, self._checking = trimming, checking
+        self._temporary = temporary
         self._spool = spool
         self._clock = clock
         self._schema = schema
         self._lock, self._pid = threading.Lock(), os.getpid()
         spool.tidy()
         self._closed = spool.closed()
+        self._over = False
         self._lingering = Lingering(self._write, linger_us, max_batch_rows) if linger_us else None
 
     @property
@@ -254,6 +260,8 @@ class Sender(ClosedAtEnd, OfOneProcess, Generic[T]):
             Naming column, wrong type and (for dicts) row.
         SenderClosedError
             After :meth:`close`.
+        SessionClosedError
+            When the session was stopped, and the folder of the stream went with it.
         SpoolError
             When they cannot be written, as on a full disk; and with ``linger`` in a process that was forked.
 
@@ -289,6 +297,8 @@ class Sender(ClosedAtEnd, OfOneProcess, Generic[T]):
             Naming column, wrong type and (for dicts) row.
         SenderClosedError
             After :meth:`close`.
+        SessionClosedError
+            When the session was stopped, and the folder of the stream went with it.
         SpoolError
             When they cannot be written, as on a full disk; and with ``linger`` in a process that was forked.
 
@@ -328,6 +338,8 @@ class Sender(ClosedAtEnd, OfOneProcess, Generic[T]):
             Naming column, wrong type and (for dicts) row.
         SenderClosedError
             After :meth:`close`.
+        SessionClosedError
+            When the session was stopped, and the folder of the stream went with it.
         SpoolError
             When they cannot be written, as on a full disk; and with ``linger`` in a process that was forked.
 
@@ -450,12 +462,21 @@ class Sender(ClosedAtEnd, OfOneProcess, Generic[T]):
         [{'window_start': 0, 'window_end': 10, 'count': 1}]
         """
         self._in_this_process("close()")
-        if not self._closed:
+        if not self._closed and not self._over:
             with contextlib.suppress(SenderClosedError):  # another sender was faster
                 self._control(END_OF_TIME, None, "close()")
         self._closed = True
         if self._lingering is not None:
             self._lingering.close()
+
+    def _end(self) -> None:
+        """Write what waits, and end the thread: the session stops, and a temporary folder of the stream goes with it."""
+        if os.getpid() != self._pid:
+            return
+        if self._lingering is not None:
+            self._lingering.close()
+        with self._lock:  # a send in hand is written
+            self._over = self._temporary
 
     def _rows(self, batch: Rows[T]) -> pa.RecordBatch | pa.Table:
         """Rows of the stream's schema; a table where they are too many for one batch."""
@@ -478,6 +499,11 @@ class Sender(ClosedAtEnd, OfOneProcess, Generic[T]):
         self._in_this_process(what)
         if self._closed:
             raise SenderClosedError(closed_text(what))
+        if self._over:
+            then = "the folder of its sends went with it, and nobody would read the rows"
+            hint = "make a new session and another memory_stream; sends into a folder of yours, spool=..., outlive a session"
+            got = "a session that has stopped"
+            raise SessionClosedError(f"{what} into a memory stream that is over", got=got, then=then, hint=hint)
 
     def _in_this_process(self, what: str) -> None:
         """After a fork the thread that writes is missing, and a lock may be held by one that is."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
+import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -33,6 +36,7 @@ from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches, OnChange, given_batches, given_begin
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.replay_log import ReplayLog
+from krishiv_py.runtime.session import sessions_of_process
 from krishiv_py.sender import Sender
 from krishiv_py.storage.local import private_folder
 
@@ -134,6 +138,7 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
     def __init__(self, runner: runtime.SparkRunner | process.ProcessRunner) -> None:
         self._runner = runner
         self._pages: list[web.Page] = []
+        self._senders: weakref.WeakSet[Sender[Any]] = weakref.WeakSet()
 
     @functools.cached_property
     def _sql(self) -> context.SqlContext:
@@ -319,6 +324,7 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
                 got, hint = shown(max_batch_rows), 'write linger="50 ms", too'
                 raise PlanError("`max_batch_rows` needs linger", got=got, then="each send is a micro-batch", hint=hint)
         a_text(name, "name", 'write memory_stream(schema, name="events")')
+        self._runner.check_open("memory_stream()")
         given = a_path(spool, "spool", "pass a folder") if spool is not None else self._runner.folder("spool")
         if "://" in given:
             then = "HDFS and object stores have no locks, and do not keep the order of what is sent"
@@ -329,8 +335,10 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         durable = spool is not None and self._runner.profile != "dev-local"
         stream = Stream(MemorySource(name, checked, folder), checked, self._runner)
         spooled, runner = ReplayLog(folder, durable, self._runner.sends_in_segments), self._runner
-        waiting = linger_us, max_batch_rows
-        return stream, Sender(spooled, checked, lambda: runner.clock(), runner.trim, *waiting, runner.check_source)
+        waiting, temporary = (linger_us, max_batch_rows), spool is None
+        sender = Sender(spooled, checked, lambda: runner.clock(), runner.trim, *waiting, runner.check_source, temporary)
+        self._senders.add(sender)
+        return stream, sender
 
     def start(
         self,
@@ -858,6 +866,27 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         """
         return [q for q in self._runner.queries if q.status == "running"]
 
+    @classmethod
+    def all_queries(cls) -> list[Query]:
+        """Return the running queries of all sessions of this process, also of sessions that the program has dropped.
+
+        A cell of a notebook that is run again makes a second session, and nothing refers to the first one any more; its
+        queries run on, and their checkpoints are in use.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, Session
+        >>> with Session.in_process() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     query = stream.start(MemorySink(), name="rows")
+        ...     for running in Session.all_queries():
+        ...         if running.name == "rows":
+        ...             running.stop()
+        ...     query.status
+        'stopped'
+        """
+        return [query for runner in sessions_of_process() for query in runner.queries if query.status == "running"]
+
     @property
     def streams(self) -> list[Query]:
         """The old name of :attr:`queries`."""
@@ -950,7 +979,22 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         """
         while self._pages:
             self._pages.pop().close()
-        self._runner.stop()
+        try:
+            for sender in list(self._senders):
+                sender._end()
+        finally:
+            self._runner.stop()
+
+    def __del__(self) -> None:
+        """Warn where queries run on, which nobody stops."""
+        runner = self.__dict__.get("_runner")
+        if runner is None or runner.ended or sys.is_finalizing():
+            return
+        names = [query.name for query in runner.queries if query.status == "running"]
+        if names:
+            text = f"a session was dropped while its queries run on: {', '.join(map(repr, names))}. Hint: write "
+            text += "`with Session...:` or session.stop(); Session.all_queries() has them"
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the profile, and the queries that run."""

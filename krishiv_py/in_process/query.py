@@ -68,6 +68,11 @@ class ProcessQuery(RunningQuery):
         """Start the thread."""
         self._thread.start()
 
+    def _give_up(self) -> None:
+        """End without having begun."""
+        self._engine.end(whole=False)
+        self._end()
+
     def _run(self) -> None:
         try:
             self._engine.run()

@@ -149,15 +149,19 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
                 plan, opened.checkpoint, lambda *given: moving.read_clocks(*given), durable=opened.durable, on_spark=False
             )
             query = self._started(plan, sinks, opened, batches, title, cleanup)
+            owner.of(query)
+            opened.lease.running = owner.running
+            opened.lease.on_lost = query._fail
+            try:
+                self._add(query, query._begin)
+            except SessionClosedError:
+                query._give_up()
+                raise
         except BaseException:
             owner.running = lambda: False
             cleanup()
+            self.check_open("start()")  # whatever failed: the folders of the session went meanwhile
             raise
-        owner.of(query)
-        opened.lease.running = owner.running
-        opened.lease.on_lost = query._fail
-        self._add(query)
-        query._begin()
         return query
 
     def _started(
@@ -296,9 +300,10 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         return moving.move(home, to, into, moving.save, buckets or os.cpu_count() or 1)
 
     def _alive(self, what: str) -> None:
-        if self._stopped or self._forked:
-            got = f"a session of process {self._pid}" if self._forked else "a stopped one"
+        if self._forked:
+            got = f"a session of process {self._pid}"
             raise SessionClosedError(f"{what} on a session that is over", got=got, hint="make a new session")
+        self.check_open(what)
 
 
 class _NoNotes(CheckpointNotes):

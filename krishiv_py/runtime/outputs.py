@@ -191,7 +191,7 @@ def check_free(sink: Sink | None) -> None:
     owner = _owners.get(id(sink)) if sink is not None and sink.exclusive else None
     if sink is not None and owner is not None and owner.running():
         then = "batches of the same number would replace each other's rows"
-        hint = f"{_HINT.format(sink.title)}, or stop that one first"
+        hint = f"{_HINT.format(sink.title)}, or stop that one first: Session.all_queries() has it"
         raise PlanError(f"the {sink.title} is taken by a running query", got=f"query {owner.query!r}", then=then, hint=hint)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,9 +15,9 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.session_options import DurabilityProfile
-from krishiv_py.ending import stop_at_end
+from krishiv_py.ending import runners, stop_at_end
 from krishiv_py.engine.closing import why_text
-from krishiv_py.errors import PlanError
+from krishiv_py.errors import PlanError, SessionClosedError
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.watermark import Clocks, no_such_source
 from krishiv_py.plan.durations import TimePoint
@@ -67,6 +69,7 @@ class SessionRunner(Generic[Q]):
         self.watchers: list[Callable[[Q], None]] = []
         self._folder: str | None = None
         self._stopped, self._pid = False, os.getpid()
+        self._changing = threading.Lock()
         remove_leftovers()
         stop_at_end(self)
 
@@ -76,10 +79,23 @@ class SessionRunner(Generic[Q]):
         Path(path).mkdir()
         return path
 
+    def check_open(self, what: str) -> None:
+        """Refuse a call `what` of a session that was stopped.
+
+        Raises
+        ------
+        SessionClosedError
+            Always, once it is.
+        """
+        if self._stopped:
+            raise SessionClosedError(f"{what} on a session that is over", got="a stopped one", hint="make a new session")
+
     def _new_path(self, name: str) -> str:
-        if self._folder is None or not Path(self._folder).is_dir():
-            self._folder = new_folder("session")
-        return str(Path(self._folder) / f"{name}-{uuid.uuid4().hex[:8]}")
+        with self._changing:
+            self.check_open(f"a new folder for the {name}")
+            if self._folder is None or not Path(self._folder).is_dir():
+                self._folder = new_folder("session")
+            return str(Path(self._folder) / f"{name}-{uuid.uuid4().hex[:8]}")
 
     @property
     def ended(self) -> bool:
@@ -97,9 +113,18 @@ class SessionRunner(Generic[Q]):
             hint = "stop() it first, or start this one under another name; session.queries has the running ones"
             raise PlanError(f"a query named {name!r} runs already", got="the name of a running query", then=then, hint=hint)
 
-    def _add(self, query: Q) -> None:
-        """Keep the handle of a query, and forget those that have ended."""
-        self.queries = [*(q for q in self.queries if q.status == "running"), query]
+    def _add(self, query: Q, begin: Callable[[], None] = lambda: None) -> None:
+        """Let a query `begin`, keep its handle, and forget those that have ended.
+
+        Raises
+        ------
+        SessionClosedError
+            Where the session was stopped meanwhile: nobody would stop the query.
+        """
+        with self._changing:
+            self.check_open("start()")
+            begin()
+            self.queries = [*(q for q in self.queries if q.status == "running"), query]
         for watcher in list(self.watchers):
             watcher(query)
 
@@ -149,11 +174,13 @@ class SessionRunner(Generic[Q]):
 
     def stop(self) -> None:
         """Stop all queries, and remove temporary folders."""
-        self._stopped = True
+        with contextlib.nullcontext() if self._forked else self._changing:  # a fork may have a lock that nobody opens
+            self._stopped = True
+            queries = list(self.queries)
         if self._forked:
             return
         try:
-            for query in self.queries:
+            for query in queries:
                 if query.status == "running":
                     query.stop()
         finally:
@@ -161,6 +188,11 @@ class SessionRunner(Generic[Q]):
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 self._folder = None
+
+
+def sessions_of_process() -> list[SessionRunner[Any]]:
+    """Return what runs the sessions of this process that were not stopped, also of those that the program has dropped."""
+    return [runner for runner in runners() if isinstance(runner, SessionRunner) and not runner.ended]
 
 
 def check_kept(profile: DurabilityProfile, checkpoint: str | None) -> None:

@@ -237,10 +237,15 @@ class SparkRunner(SessionRunner[StreamQuery]):
         except BaseException:
             owner.running = lambda: False
             cleanup()
+            self.check_open("start()")  # whatever failed: the session was stopped meanwhile
             raise
         owner.of(query)
         release_at_end(opened.lease, query)
-        self._add(query)
+        try:
+            self._add(query)
+        except SessionClosedError:
+            query.stop()
+            raise
         return query
 
     def _begin(self, begin: Begin, plan: PhysicalPlan, checkpoint: str) -> None:

@@ -79,10 +79,16 @@ def parsed(data: bytes | None) -> dict[str, Any]:
     return note if isinstance(note, dict) else {}
 
 
+def is_here(owner: dict[str, Any]) -> bool:
+    """Return whether an owner is a query of this process."""
+    return owner.get("host") == socket.gethostname() and owner.get("pid") == os.getpid()
+
+
 def named(owner: dict[str, Any]) -> str:
     """Return an owner, for people."""
     if {"query", "pid", "host", "since"} <= owner.keys():
-        return f"query {owner['query']!r} of process {owner['pid']} on {owner['host']}, since {owner['since']}"
+        here = ", which is this one" if is_here(owner) else ""
+        return f"query {owner['query']!r} of process {owner['pid']} on {owner['host']}, since {owner['since']}{here}"
     return "another query"
 
 
@@ -328,6 +334,9 @@ def _renewing(lease: Lease, note: Note) -> None:
 def _in_use(checkpoint: str, owner: dict[str, Any]) -> CheckpointError:
     then = "two queries would undo each other's state and outputs"
     hint = "stop that query, or use another checkpoint"
+    if is_here(owner):
+        stopped = f"[query.stop() for query in Session.all_queries() if query.name == {owner.get('query')!r}]"
+        hint = f"stop that query: {stopped}; or use another checkpoint"
     return CheckpointError(f"the checkpoint {checkpoint} is in use", got=named(owner), then=then, hint=hint)
 
 
