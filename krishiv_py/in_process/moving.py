@@ -32,8 +32,11 @@ from krishiv_py.runtime.checkpoint.notes import (
     check_goes_on,
     end_move,
     engine_of,
+    forget_being_made,
     format_note,
     is_being_made,
+    is_free,
+    moved_to,
     note_moved,
 )
 from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE
@@ -54,7 +57,6 @@ from krishiv_py.runtime.savepoints import (
 )
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.local import absolute
-from krishiv_py.storage.store import Store
 
 
 def save(
@@ -283,22 +285,25 @@ def move(checkpoint: str, to: Target, into: str | None, saved: Callable[[str, st
     Raises
     ------
     CheckpointError
-        While a query runs from it, when none has begun there, when its last batch is not finished, when it was moved already,
-        and when the new folder has something in it.
+        While a query runs from it, when none has begun there, when its last batch is not finished, when it was moved already
+        to another folder, and when the new folder has something in it.
     PlanError
         When it is of this engine.
     """
+    into = f"{checkpoint}-on-spark" if into is None and to == "spark" else into or f"{checkpoint}-in-process"
+    into = absolute(into).rstrip("/")
+    if moved_to(checkpoint) == into:
+        end_move(into)  # it was broken off at its end, or asked for twice
+        return into
     check_goes_on(checkpoint)
     if engine_of(checkpoint) in (None, to):
         outlined(checkpoint)
         then = "there is nothing to move"
         hint = f"start its query with a session {'on Spark' if to == 'spark' else 'in process'}"
         raise PlanError(f"the checkpoint {checkpoint} is of this engine already", got=f"to={to!r}", then=then, hint=hint)
-    into = f"{checkpoint}-on-spark" if into is None and to == "spark" else into or f"{checkpoint}-in-process"
-    into = absolute(into).rstrip("/")
     store, root = store_at(into)
     with writable_checkpoint(into):
-        _check_free(store, root, into)
+        _check_free(into)
     lease = take(checkpoint, "krishiv move")
     try:
         with writable_checkpoint(into):
@@ -319,11 +324,11 @@ def move(checkpoint: str, to: Target, into: str | None, saved: Callable[[str, st
     return into
 
 
-def _check_free(store: Store, root: str, into: str) -> None:
+def _check_free(into: str) -> None:
     """See that nothing is in the new folder; what a move left there that was broken off is removed."""
     if is_being_made(into):
-        store.delete_folder(root)
-    elif store.entries(root):
+        forget_being_made(into)
+    elif not is_free(into):
         hint = "give the query a new folder"
         then = "what is there would be mixed with it"
         raise CheckpointError("the new checkpoint is not empty", got=into, then=then, hint=hint)

@@ -16,9 +16,15 @@ from krishiv_py.planner.explain import outline_of, stage_names
 from krishiv_py.planner.fingerprint import differences
 from krishiv_py.planner.history import after_seam, read_called, stages_archived
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, begin_move, end_move, engine_of, is_being_made
+from krishiv_py.runtime.checkpoint.notes import (
+    CheckpointNotes,
+    begin_move,
+    end_move,
+    engine_of,
+    forget_being_made,
+    is_being_made,
+)
 from krishiv_py.runtime.savepoints import Savepoint, SourceState, StageState, is_savepoint, outlined
-from krishiv_py.storage.files import store_at
 from krishiv_py.storage.local import absolute
 
 if TYPE_CHECKING:
@@ -30,8 +36,7 @@ else:
 def forget_broken_off(checkpoint: str) -> None:
     """Remove what a beginning from a savepoint left that was broken off."""
     if is_being_made(checkpoint):
-        store, root = store_at(checkpoint)
-        store.delete_folder(root)
+        forget_being_made(checkpoint)
 
 
 def begin_from(

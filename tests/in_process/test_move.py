@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from krishiv_py.runtime.checkpoint.notes import STATE, Begun, CheckpointNotes, b
 from krishiv_py.runtime.closings import Closings, noted_keys, request
 from krishiv_py.runtime.savepoints import Savepoint, read_bucket, write_bucket
 from krishiv_py.storage.checksums import sealed
+from krishiv_py.storage.store import Store
 from tests.crash import killing
 from tests.crash.job import KINDS, SCHEMA, outputs, plan
 from tests.crash.killing import rows, write_input
@@ -147,6 +149,68 @@ def test_the_old_checkpoint_is_whole_wherever_a_move_ends(
     assert broken_off == len(names)
     assert session.move(old, "spark", new) == new
     assert not Path(new, "krishiv", "moving").exists()
+
+
+class DiedError(BaseException):
+    """What no handler of errors takes, as nothing runs in a process that was killed."""
+
+
+class Killer:
+    """Kills at one of the file operations, by number: all that is tried with files afterwards fails, too."""
+
+    def __init__(self, patched: pytest.MonkeyPatch, at: int) -> None:
+        self.at, self.done = at, 0
+        for name in ("mkdir", "rename", "replace", "unlink", "rmdir", "link", "write", "open"):
+            patched.setattr(os, name, self._counted(getattr(os, name)))
+        patched.setattr(Store, "delete_folder", lambda _store, path: self._delete_folder(path))
+
+    def _counted(self, function: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            if function.__name__ != "open" or given[1] & os.O_CREAT:
+                self._step()
+            return function(*given, **named)
+
+        return call
+
+    def _step(self) -> None:
+        self.done += 1
+        if self.done > self.at:
+            raise DiedError
+
+    def _delete_folder(self, path: str) -> None:
+        """One after the other, and the mark first: an order that a file system may have."""
+        for below in sorted(Path(path).rglob("*"), key=lambda p: (-len(p.parts), p.name != "moving.json")):
+            os.rmdir(below) if below.is_dir() else os.unlink(below)
+        if Path(path).is_dir():
+            os.rmdir(path)
+
+
+def test_a_move_that_is_killed_at_any_file_operation_is_repeated(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = begun(session, tmp_path, "session"), str(tmp_path / "new")
+
+    def move(at: int) -> int:
+        """Return how many operations there were until the end; -1 where it was killed."""
+        with monkeypatch.context() as patched:
+            killer = Killer(patched, at)
+            try:
+                session.move(old, "spark", new, buckets=2)
+            except DiedError:
+                return -1
+            return killer.done
+
+    operations = move(1_000_000)
+    assert operations > 20
+    for at in range(operations):
+        shutil.rmtree(new)
+        assert move(at) == -1
+        move(at // 2)  # the repeat is killed, too, while it removes what the first one left
+        assert session.move(old, "spark", new, buckets=2) == new, at
+        assert Begun.of(new).batches == 2
+        assert [name for name in ("moving.json", "moving") if Path(new, "krishiv", name).exists()] == []
+        with pytest.raises(CheckpointError, match="was moved"):
+            run(session, "session", tmp_path, old)
 
 
 def _dying(function: Any) -> Any:

@@ -301,6 +301,30 @@ def is_being_made(checkpoint: str) -> bool:
     return is_there(checkpoint, _MOVING) and not is_there(checkpoint, _PLAN)
 
 
+def is_free(checkpoint: str) -> bool:
+    """Return whether nothing is in a folder, or only what a move left there that was broken off before its mark was written."""
+    store, root = store_at(checkpoint)
+    folder, name = _MOVING.split("/")
+    if any(entry.base_name != folder for entry in store.entries(root)):
+        return False
+    return all(name in entry.base_name for entry in store.entries(f"{root}/{folder}"))
+
+
+def forget_being_made(checkpoint: str) -> None:
+    """Remove what is in a folder where a checkpoint was being made; the mark that says so goes last."""
+    store, root = store_at(checkpoint)
+    folder, name = _MOVING.split("/")
+    for entry in (*store.entries(root), *store.entries(f"{root}/{folder}")):
+        if entry.path == f"{root}/{folder}/{name}" or entry.path == f"{root}/{folder}":
+            continue
+        if entry.is_file:
+            store.delete(entry.path)
+        else:
+            store.delete_folder(entry.path)
+    store.delete(f"{root}/{folder}/{name}")
+    store.delete_folder(root)
+
+
 def check_goes_on(checkpoint: str) -> None:
     """See that a query can go on from a checkpoint: it was not moved to another one, and a move to it was not broken off.
 
