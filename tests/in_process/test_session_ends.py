@@ -10,6 +10,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def one_collect(folder: Path) -> None:
 
 
 KINDS: dict[str, Callable[[Path], None]] = {
-    **{sink: lambda folder, sink=sink: one_query(folder, sink) for sink in SINKS},
+    **{sink: partial(one_query, sink=sink) for sink in SINKS},
     "three workers": lambda folder: one_query(folder, "memory", workers=3),
     "late rows": lambda folder: one_query(folder, "memory", late=True),
     "spool and checkpoint": lambda folder: one_query(folder, "memory", source="spool"),
@@ -223,12 +224,14 @@ def test_a_sender_says_that_its_session_has_stopped(linger: str | None) -> None:
     with Session.in_process() as session:
         stream, sender = session.memory_stream(DDL, linger=linger)
         sender.send([{"user": 1, "at": 1}])
-    for call in (lambda: sender.send([{"user": 1, "at": 1}]), lambda: sender.advance_watermark(5)):
+    calls: list[Callable[[], object]] = [lambda: sender.send([{"user": 1, "at": 1}]), lambda: sender.advance_watermark(5)]
+    for call in calls:
         with pytest.raises(SessionClosedError, match=r"into a memory stream that is over .got: a session that has stopped"):
             call()
     sender.close()
     assert threading.active_count() == threads
-    for late in (lambda: session.memory_stream(DDL), session.temporary_folder, lambda: per_minute(stream).start(MemorySink())):
+    calls = [lambda: session.memory_stream(DDL), session.temporary_folder, lambda: per_minute(stream).start(MemorySink())]
+    for late in calls:
         with pytest.raises(SessionClosedError, match="on a session that is over"):
             late()
 

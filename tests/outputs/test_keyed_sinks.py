@@ -192,7 +192,7 @@ def test_delta_and_iceberg_hold_what_a_log_comes_to(seed: int, tmp_path: Path) -
         return name, number, choice.randrange(9), choice.random() < 0.6
 
     logs, tables = logs_of([[change() for _ in range(5)] for _ in range(4)])
-    sinks = [
+    sinks: list[tuple[TransactionalSink, Callable[[], list[Row]]]] = [
         (DeltaSink(tmp_path / "t", key=["k", "f"]), lambda: delta_rows(tmp_path / "t")),
         (iceberg(tmp_path, "t", ["k", "f"]), lambda: iceberg_rows(tmp_path, "t")),
     ]
@@ -285,6 +285,7 @@ def test_sql_is_compared_with_its_key_as_well() -> None:
         stream, _ = session.memory_stream(DDL)
         session.register("rows", stream.watermark("at", 0))
         having = session.sql(text)
+        assert isinstance(having, ResultStream)
         Driver(having.emit("retractions"), sink=TableInMemory(["user", "since"]))
         with pytest.raises(PlanError, match="without window_start"):
             Driver(having, sink=TableInMemory(["user"]))
