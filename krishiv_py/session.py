@@ -36,7 +36,6 @@ from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches, OnChange, given_batches, given_begin
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.replay_log import ReplayLog
-from krishiv_py.runtime.session import sessions_of_process
 from krishiv_py.sender import Sender
 from krishiv_py.storage.local import private_folder
 
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from krishiv_py.in_process import runner as process
     from krishiv_py.planner import several
     from krishiv_py.planner.physical import PhysicalPlan
+    from krishiv_py.runtime import session as running
     from krishiv_py.spark import runtime, sessions
     from krishiv_py.spark.setup import config as profiles
     from krishiv_py.sql import context
@@ -56,6 +56,7 @@ else:  # importing the package must import no Spark
     past = lazy("krishiv_py.in_process.history")
     process = lazy("krishiv_py.in_process.runner")
     several = lazy("krishiv_py.planner.several")
+    running = lazy("krishiv_py.runtime.session")
     runtime = lazy("krishiv_py.spark.runtime")
     sessions = lazy("krishiv_py.spark.sessions")
     profiles = lazy("krishiv_py.spark.setup.config")
@@ -885,7 +886,7 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         ...     query.status
         'stopped'
         """
-        return [query for runner in sessions_of_process() for query in runner.queries if query.status == "running"]
+        return [query for runner in running.sessions_of_process() for query in runner.queries if query.status == "running"]
 
     @property
     def streams(self) -> list[Query]:

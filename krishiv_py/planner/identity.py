@@ -91,22 +91,22 @@ class _Results:
         if isinstance(bare, Col) and bare.name in self.columns:
             return self.columns[bare.name]
         read = self.of(columns_of(bare))
-        return _Column(self._told(bare), all(c.steady for c in read), any(c.marks for c in read))
+        return _Column(self._determined(bare), all(c.steady for c in read), any(c.marks for c in read))
 
-    def _told(self, expr: Expr) -> frozenset[str]:
+    def _determined(self, expr: Expr) -> frozenset[str]:
         """Return the parts of the identity that the value of an expression determines."""
-        told, pending = frozenset[str](), [expr]
+        determined, pending = frozenset[str](), [expr]
         while pending:
             node = unnamed(pending.pop())
             if isinstance(node, Col):
-                told |= self.columns[node.name].tells if node.name in self.columns else frozenset()
+                determined |= self.columns[node.name].tells if node.name in self.columns else frozenset()
             elif isinstance(node, Called) or (isinstance(node, Func) and node.name in _TELLING) or isinstance(node, StructOf):
                 pending += node._children()
             elif isinstance(node, Cast) and _keeps_apart(node.type):
                 pending.append(node.arg)
             elif isinstance(node, BinOp) and node.op in ("+", "-") and Lit in (type(node.left), type(node.right)):
                 pending += node._children()
-        return told
+        return determined
 
     def after(self, step: Prefix) -> _Results:
         """Return the results after a step."""
@@ -197,7 +197,7 @@ def _results(stage: Stage) -> _Results:
 
 
 def _rows(stage: Stage) -> _Results:
-    """Return the rows that a stage gives as it gets them, told apart as before; nothing is known of pairs and of sources."""
+    """Return the rows that a stage gives as it gets them, and what tells them apart: nothing of pairs, and of sources."""
     below = source_of(stage.input)
     names = [field.name for field in stage.operation.result_fields(row_schema(stage.input), pa.null()) or ()]
     if stage.operation.nature.joins or not isinstance(below, Stage):
@@ -238,7 +238,7 @@ def _check_key(plan: PhysicalPlan, output: OutputPlan, key: Sequence[str], sink:
     results = _results(stage.node)
     for step in output.steps if plan.named else stage.spec.after:
         results = results.after(step)
-    _check_told(results, key, sink, output.schema.names)
+    _check_apart(results, key, sink, output.schema.names)
     mode = stage.node.options.emit_mode
     if mode == "retractions":
         _check_withdrawals(results, key, sink)
@@ -246,21 +246,21 @@ def _check_key(plan: PhysicalPlan, output: OutputPlan, key: Sequence[str], sink:
         _check_updates(results, key, sink, stage.node, early=early and mode == "final")
 
 
-def _check_told(results: _Results, key: Sequence[str], sink: str, names: Sequence[str]) -> None:
+def _check_apart(results: _Results, key: Sequence[str], sink: str, names: Sequence[str]) -> None:
     """Refuse a key that two results may share."""
-    told = results.fixed.union(*(column.tells for column in results.of(frozenset(key))))
-    missing = [part for part in results.parts or () if part not in told]
+    determined = results.fixed.union(*(column.tells for column in results.of(frozenset(key))))
+    missing = [part for part in results.parts or () if part not in determined]
     if not missing:
         return
     needed = [name for name in key if results.columns[name].steady]
-    lost = list[str]()
+    absent = list[str]()
     for part in missing:
         telling = [name for name in names if name in results.columns and part in results.columns[name].tells]
-        (needed if telling else lost).append(part if part in telling or not telling else telling[0])
-    if _ITEM in lost:
+        (needed if telling else absent).append(part if part in telling or not telling else telling[0])
+    if _ITEM in absent:
         hint = 'number the items: .unnest(..., rank="place"), and name that column in `key`'
-    elif lost:
-        hint = f"keep {', '.join(lost)} in the last .select(...) of the pipeline, and pass key={_listed([*needed, *lost])}"
+    elif absent:
+        hint = f"keep {', '.join(absent)} in the last .select(...) of the pipeline, and pass key={_listed([*needed, *absent])}"
     else:
         hint = f"pass key={_listed(needed)}"
     raise PlanError(

@@ -172,7 +172,7 @@ class Owner:
     def of(self, query: Query) -> None:
         """Ask its `query` from now on, which lives no longer for that."""
         there = weakref.ref(query)
-        self.running = lambda: (found := there()) is not None and found.status == "running"
+        self.running = lambda: (one := there()) is not None and one.status == "running"
 
 
 _owners: Final[dict[int, Owner]] = {}

@@ -158,8 +158,8 @@ class DiedError(BaseException):
 class Killer:
     """Kills at one of the file operations, by number: all that is tried with files afterwards fails, too."""
 
-    def __init__(self, patched: pytest.MonkeyPatch, at: int) -> None:
-        self.at, self.done = at, 0
+    def __init__(self, patched: pytest.MonkeyPatch, number: int) -> None:
+        self.number, self.done = number, 0
         for name in ("mkdir", "rename", "replace", "unlink", "rmdir", "link", "write", "open"):
             patched.setattr(os, name, self._counted(getattr(os, name)))
         patched.setattr(Store, "delete_folder", lambda _store, path: self._delete_folder(path))
@@ -174,7 +174,7 @@ class Killer:
 
     def _step(self) -> None:
         self.done += 1
-        if self.done > self.at:
+        if self.done > self.number:
             raise DiedError
 
     def _delete_folder(self, path: str) -> None:
@@ -190,10 +190,10 @@ def test_a_move_that_is_killed_at_any_file_operation_is_repeated(
 ) -> None:
     old, new = begun(session, tmp_path, "session"), str(tmp_path / "new")
 
-    def move(at: int) -> int:
+    def move(number: int) -> int:
         """Return how many operations there were until the end; -1 where it was killed."""
         with monkeypatch.context() as patched:
-            killer = Killer(patched, at)
+            killer = Killer(patched, number)
             try:
                 session.move(old, "spark", new, buckets=2)
             except DiedError:
@@ -202,11 +202,11 @@ def test_a_move_that_is_killed_at_any_file_operation_is_repeated(
 
     operations = move(1_000_000)
     assert operations > 20
-    for at in range(operations):
+    for number in range(operations):
         shutil.rmtree(new)
-        assert move(at) == -1
-        move(at // 2)  # the repeat is killed, too, while it removes what the first one left
-        assert session.move(old, "spark", new, buckets=2) == new, at
+        assert move(number) == -1
+        move(number // 2)  # the repeat is killed, too, while it removes what the first one left
+        assert session.move(old, "spark", new, buckets=2) == new, number
         assert Begun.of(new).batches == 2
         assert [name for name in ("moving.json", "moving") if Path(new, "krishiv", name).exists()] == []
         with pytest.raises(CheckpointError, match="was moved"):

@@ -83,8 +83,8 @@ def one_query(folder: Path, sink: str, source: str = "temporary", workers: int =
 def one_driver(folder: Path) -> None:
     late = SideOutputLateEventHandler(MemorySink())
     driver = Driver(per_minute(stream_of(DDL)).with_late_event_handler(late), sink=MemorySink())
-    for at in (0, 70_000, 1):
-        driver.send([{"user": 1, "at": at}])
+    for moment in (0, 70_000, 1):
+        driver.send([{"user": 1, "at": moment}])
     driver.close()
 
 

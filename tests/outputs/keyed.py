@@ -153,17 +153,17 @@ def keyed(rows: Stream, lateness: int = 1_000) -> KeyedStream:
 
 def sends(seed: int, n: int = 40) -> list[list[Row]]:
     """Batches of rows, some of them late, and of refunds."""
-    random, at = np.random.default_rng(seed), 0
+    random, newest = np.random.default_rng(seed), 0
     batches: list[list[Row]] = []
     while n > 0:
         size = int(random.integers(1, 5))
-        at += int(random.integers(0, 12))
+        newest += int(random.integers(0, 12))
         batches.append(
             [
                 {
                     "user": ["ann", "bob"][random.integers(2)],
                     "shop": ["x", "y"][random.integers(2)],
-                    "at": int(np.maximum(0, at - random.integers(0, 30))),
+                    "at": int(np.maximum(0, newest - random.integers(0, 30))),
                     "amount": int(random.integers(-6, 9)),
                 }
                 for _ in range(size)

@@ -101,9 +101,9 @@ def test_a_query_in_process_fills_the_table(workers: int, window: str, mode: str
     batches, sink = sends(workers, 30), TableInMemory(["user", "shop", "window_start"])
     run_in_process(workers, lambda rows: STEPS[steps](MODES[mode](WINDOWS[window](keyed(rows)))), sink, batches)
     assert sink.rows == final_rows(window, steps, batches)
-    lost = TableInMemory(["window_start"])
+    wrong = TableInMemory(["window_start"])
     with pytest.raises(PlanError, match=r"does not tell results apart.*Hint: pass key=\[.window_start., .user., .shop.\]"):
-        run_in_process(workers, lambda rows: MODES[mode](WINDOWS[window](keyed(rows))), lost, [])
+        run_in_process(workers, lambda rows: MODES[mode](WINDOWS[window](keyed(rows))), wrong, [])
 
 
 def test_a_query_on_spark_is_compared_with_its_key(session: Session, tmp_path: Path) -> None:
@@ -133,12 +133,12 @@ def logs_of(batches: Sequence[Sequence[Change]]) -> tuple[list[pa.Table], list[d
     for batch in batches:
         lines: list[tuple[Any, ...]] = []
         for name, number, value, stays in batch:
-            at = name, None if number is None else 0.0
-            if at in table:
-                lines.append((name, number, table.pop(at), "-U" if stays else "-D"))
+            place = name, None if number is None else 0.0
+            if place in table:
+                lines.append((name, number, table.pop(place), "-U" if stays else "-D"))
             if stays:
                 lines.append((name, number, value, "+U" if lines and lines[-1][3] == "-U" else "+I"))
-                table[at] = value
+                table[place] = value
         logs.append(pa.table([list(c) for c in zip(*lines, strict=True)] if lines else [[]] * 4, schema=LOG))
         tables.append(dict(table))
     return logs, tables
@@ -244,7 +244,7 @@ def test_keys_that_tell_results_apart_are_taken(plan: ResultStream, key: list[st
         (COUNTED, ["user"], f"without window_start): .* {KEY}"),
         (COUNTED, ["user", "n"], KEY),
         (COUNTED.with_column("day", "window_start / 1000"), ["user", "day"], 'pass key=["user", "day", "window_start"]'),
-        (COUNTED.select("n", at="window_end", who="user"), ["who"], 'pass key=["who", "at"]'),
+        (COUNTED.select("n", ends="window_end", who="user"), ["who"], 'pass key=["who", "ends"]'),
         (COUNTED.select("user", "n"), ["user"], f"keep window_start in the last .select(...) of the pipeline, and {KEY}"),
         (COUNTED.drop_duplicates("user", within=10), ["window_start"], 'pass key=["window_start", "user"]'),
         (COUNTED.key_by("user").tumbling_window(20).agg(sum("n")), ["user"], KEY),

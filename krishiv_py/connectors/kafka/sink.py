@@ -509,7 +509,14 @@ class KafkaSink(TransactionalSink):
 
     @property
     def key(self) -> tuple[str, ...]:  # type: ignore[override]  # follows from what was given
-        """Return the columns of which the topic has one row; none where all rows are records."""
+        """Return the columns of which the topic has one row; none where all rows are records.
+
+        Examples
+        --------
+        >>> from krishiv_py import KafkaSink
+        >>> KafkaSink("totals", bootstrap_servers="localhost:9092", key="user", upsert=True).key
+        ('user',)
+        """
         return self._key if self._upsert else ()
 
     @property
