@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 import attrs
 import pyarrow as pa
@@ -106,6 +106,9 @@ class LookupTable:
     reload_us: int | None = None
     driver_only: bool = False
     token: str = attrs.field(factory=lambda: uuid.uuid4().hex)
+
+    def __attrs_post_init__(self) -> None:
+        finalize(self, _held.pop, self.token, None).atexit = False  # copies that tasks get stay for the next task
 
     @property
     def name(self) -> str:

@@ -31,6 +31,7 @@ from krishiv_py.planner.physical import OutputPlan, PhysicalPlan, table_of
 _INDEX: Final = "pane_index"
 _RETRACTIONS: Final = '.emit("retractions") right after .agg(...)'
 _ITEM: Final = "the item of a list"
+_ROW: Final = "the row of the table that is looked up"
 _TELLING: Final = frozenset({"concat", "concat_ws", "md5", "sha2", "xxhash64", "hash", "to_json", "array"})
 """Functions of whose values one takes it that they differ where the arguments do: names for several columns."""
 
@@ -130,24 +131,26 @@ class _Results:
         return attrs.evolve(self, fixed=fixed, leaves_out=leaves_out, splits=splits)
 
     def _mapped(self, step: MapBatches) -> _Results:
-        function, names = step.function, step.schema.names
+        function, names, more = step.function, step.schema.names, tuple[str, ...]()
         if isinstance(function, Lookup):
             table = table_of(function)
-            steady = (table is None or table.load is None) and all(c.steady for c in self.of(function.reads))
+            stays = table is not None and table.load is None
+            steady = stays and all(c.steady for c in self.of(function.reads))
             made, leaves_out = _Column(steady=steady), not (steady or function.keeps)
+            more = (_ROW,) if stays and self.parts is not None and function.repeats() else ()
+            made = attrs.evolve(made, tells=frozenset(more))
         elif isinstance(function, Unnest):
             made, leaves_out = _Column(steady=False), True
         else:  # a function of the user makes what it likes, a name of the row as well
             every = frozenset(self.parts or ())
             made, leaves_out = _Column(every), not isinstance(function, KeepingColumns)
         columns = {name: self.columns.get(name, made) for name in names}
-        parts = self.parts
         if isinstance(function, Unnest):
-            columns[function.column] = made
-            parts = None if parts is None else (*parts, function.rank or _ITEM)
+            columns[function.column], more = made, (function.rank or _ITEM,)
             if function.rank is not None:
                 columns[function.rank] = _Column(frozenset([function.rank]))
         left = step.detail() if leaves_out else ""
+        parts = None if self.parts is None else (*self.parts, *more)
         return attrs.evolve(self, columns=columns, parts=parts, leaves_out=self.leaves_out or left)
 
 
@@ -259,6 +262,8 @@ def _check_apart(results: _Results, key: Sequence[str], sink: str, names: Sequen
         (needed if telling else absent).append(part if part in telling or not telling else telling[0])
     if _ITEM in absent:
         hint = 'number the items: .unnest(..., rank="place"), and name that column in `key`'
+    elif _ROW in absent:
+        hint = "keep a column that tells the rows of that table apart, and name it in `key`"
     elif absent:
         hint = f"keep {', '.join(absent)} in the last .select(...) of the pipeline, and pass key={_listed([*needed, *absent])}"
     else:

@@ -50,6 +50,7 @@ SINKS: dict[str, Callable[[Path], Sink]] = {
     "delta": lambda folder: DeltaSink(folder / "out", key=["user", "window_start"]),
 }
 Counted = dict[str, int]
+OURS = ("ProcessQuery", "Session", "Sender", "MemorySink", "Engine", "Owner", "Lease", "LookupTable", "_Held")
 
 
 def per_minute(stream: Stream) -> ResultStream:
@@ -80,6 +81,20 @@ def one_query(folder: Path, sink: str, source: str = "temporary", workers: int =
         query.stop()
 
 
+def one_lookup(folder: Path, load: bool) -> None:
+    shops = pa.table({"user": [1], "name": ["ann"]})
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream(DDL)
+        if load:
+            named = stream.lookup_join(lambda: shops.slice(0), on="user", reload="1 hour")
+        else:
+            named = stream.lookup_join(shops, on="user")
+        query = per_minute(named).start(MemorySink())
+        sender.send([{"user": 1, "at": 1}])
+        query.process_all_available()
+        query.stop()
+
+
 def one_driver(folder: Path) -> None:
     late = SideOutputLateEventHandler(MemorySink())
     driver = Driver(per_minute(stream_of(DDL)).with_late_event_handler(late), sink=MemorySink())
@@ -103,6 +118,8 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "spool and checkpoint": lambda folder: one_query(folder, "memory", source="spool"),
     "a sender that lingers": lambda folder: one_query(folder, "memory", source="linger"),
     "files": lambda folder: one_query(folder, "parquet", source="files"),
+    "a table": partial(one_lookup, load=False),
+    "a table that a function loads": partial(one_lookup, load=True),
     "driver": one_driver,
     "collect": one_collect,
 }
@@ -118,7 +135,10 @@ def what_is_there(temporary: Path) -> Counted:
         "threads": threading.active_count(),
         "folders": sum(len(list(folder.iterdir())) for folder in temporary.iterdir()),
         "Arrow's bytes": pa.total_allocated_bytes(),
-        **{name: ours.count(name) for name in ("ProcessQuery", "Session", "Sender", "MemorySink", "Engine", "Owner", "Lease")},
+        **{
+            name: ours.count(name)
+            for name in ("ProcessQuery", "Session", "Sender", "MemorySink", "Engine", "Owner", "Lease", "_Held", "LookupTable")
+        },
     }
 
 

@@ -204,6 +204,7 @@ def test_delta_and_iceberg_hold_what_a_log_comes_to(seed: int, tmp_path: Path) -
             assert {(r["k"], r["f"]): r["n"] for r in held()} == table, sink.title
 
 
+CITIES = pa.table({"user": ["ann", "ann", "bob"], "city": ["Pune", "Goa", "Goa"]})
 USERS = stream_of(DDL).watermark("at", 0).key_by("user")
 COUNTED = USERS.tumbling_window(10).agg(count().alias("n"), sum("amount").alias("total"))
 KEY = 'pass key=["user", "window_start"]'
@@ -224,6 +225,8 @@ def with_id(batch: pa.RecordBatch) -> pa.Table:
         (COUNTED.with_column("name", whoever("user")), ["name", "window_start"]),
         (COUNTED.map_batches(with_id, "user string, window_start bigint, id string"), ["id"]),
         (COUNTED.select("user", "window_time", "n"), ["user", "window_time"]),
+        (COUNTED.lookup_join(CITIES, on="user"), ["user", "window_start", "city"]),
+        (COUNTED.lookup_join(CITIES.slice(1), on="user"), ["user", "window_start"]),
         (COUNTED.drop_duplicates("user", within=10), ["user", "window_start"]),
         (COUNTED.key_by("user").tumbling_window(20).agg(sum("n")), ["user", "window_start"]),
         (stream_of(DDL).select("user", "amount"), ["user"]),
@@ -249,6 +252,8 @@ def test_keys_that_tell_results_apart_are_taken(plan: ResultStream, key: list[st
         (COUNTED.drop_duplicates("user", within=10), ["window_start"], 'pass key=["window_start", "user"]'),
         (COUNTED.key_by("user").tumbling_window(20).agg(sum("n")), ["user"], KEY),
         (USERS.tumbling_window(10).agg(top_k(2, "amount")).unnest("top_k_amount"), ["user", "window_start"], 'rank="place"'),
+        (COUNTED.lookup_join(CITIES, on="user"), ["user", "window_start"], 'pass key=["user", "window_start", "city"]'),
+        (COUNTED.lookup_join(CITIES, on="user").drop("city"), ["user", "window_start"], "keep a column that tells the rows"),
         (COUNTED.emit("updates"), ["user", "window_start", "n"], "n in `key`): a result with another value"),
         (COUNTED.accumulation("discarding"), ["user", "window_start"], "name pane_index in `key`"),
         (COUNTED.emit("retractions").filter("op = '+I'"), ["user", "window_start"], "leave the condition out"),

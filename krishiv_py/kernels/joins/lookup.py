@@ -80,6 +80,11 @@ class Lookup:
         named = frozenset[str]() if self.validity is None else frozenset([self.validity.starts, self.validity.ends])
         return named.union(*(columns_of(theirs) for _, theirs in self.keys))
 
+    def repeats(self) -> bool:
+        """Return whether rows of the table, as it is now, have one key, so that a row may come several times."""
+        hashes = self._index(self.current()[1]).hashes
+        return self.validity is None and bool((hashes[1:] == hashes[:-1]).any())
+
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of the batch with the columns looked up; a row that has several partners comes once for each."""
         _, table = self.current()
