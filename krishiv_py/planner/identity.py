@@ -136,7 +136,7 @@ class _Results:
             table = table_of(function)
             stays = table is not None and table.load is None
             steady = stays and all(c.steady for c in self.of(function.reads))
-            made, leaves_out = _Column(steady=steady), not (steady or function.keeps)
+            made, leaves_out = _Column(steady=steady), not steady and function.how != "left"
             more = (_ROW,) if stays and self.parts is not None and function.repeats() else ()
             made = attrs.evolve(made, tells=frozenset(more))
         elif isinstance(function, Unnest):

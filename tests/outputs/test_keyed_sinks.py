@@ -227,6 +227,7 @@ def with_id(batch: pa.RecordBatch) -> pa.Table:
         (COUNTED.select("user", "window_time", "n"), ["user", "window_time"]),
         (COUNTED.lookup_join(CITIES, on="user"), ["user", "window_start", "city"]),
         (COUNTED.lookup_join(CITIES.slice(1), on="user"), ["user", "window_start"]),
+        (COUNTED.lookup_join(CITIES, on="user", how="semi"), ["user", "window_start"]),
         (COUNTED.drop_duplicates("user", within=10), ["user", "window_start"]),
         (COUNTED.key_by("user").tumbling_window(20).agg(sum("n")), ["user", "window_start"]),
         (stream_of(DDL).select("user", "amount"), ["user"]),

@@ -82,8 +82,10 @@ class Lookup:
 
     def repeats(self) -> bool:
         """Return whether rows of the table, as it is now, have one key, so that a row may come several times."""
+        if self.how in ("semi", "anti") or self.validity is not None:
+            return False
         hashes = self._index(self.current()[1]).hashes
-        return self.validity is None and bool((hashes[1:] == hashes[:-1]).any())
+        return bool((hashes[1:] == hashes[:-1]).any())
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of the batch with the columns looked up; a row that has several partners comes once for each."""
