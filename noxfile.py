@@ -213,6 +213,7 @@ def deploy(session: nox.Session) -> None:
     session.run("hadolint", "deploy/Containerfile", "deploy/Containerfile.in-process")
     quiet = ("--quiet", "--compact", "--skip-download")
     session.run("checkov", "--framework", "kubernetes", *quiet, "-f", "deploy/kubernetes.yaml")
+    session.run("checkov", "--framework", "kubernetes", *quiet, "-f", "deploy/kubernetes.in-process.yaml")
     # checkov knows the file by this name only
     named = Path(session.create_tmp()) / "Dockerfile"
     for file in ("deploy/Containerfile", "deploy/Containerfile.in-process"):

@@ -8,8 +8,11 @@ as well, so that neither Spark nor py4j has anything to complain of.
 from __future__ import annotations
 
 import atexit
+import contextlib
+import logging
 import os
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -50,7 +53,7 @@ class Stops(Protocol):
 
 _RUNNERS: Final[weakref.WeakSet[Stops]] = weakref.WeakSet()
 _LAST: Final[list[Callable[[], object]]] = []
-_state: Final = {"pid": 0, "ending": 0}
+_state: Final = {"pid": 0, "ending": 0, "code": 0}
 
 
 def stop_at_end(runner: Stops) -> None:
@@ -75,7 +78,7 @@ def heed() -> None:
     """Handle SIGTERM from now on, unless the program does, or this is another thread than the main one."""
     pid = os.getpid()
     if _state["pid"] != pid:
-        _state.update(pid=pid, ending=0)
+        _state.update(pid=pid, ending=0, code=0)
         _RUNNERS.clear()  # forked: they are of the parent
         atexit.register(_stopped_at_exit, pid)
     on_main = threading.current_thread() is threading.main_thread()
@@ -96,6 +99,9 @@ def _terminated(number: int, frame: FrameType | None) -> None:
     # code of the program that holds on must not keep the process
     threading.Thread(target=_leave_after, args=(STOP_S + END_S,), name="krishiv-end", daemon=True).start()
     stop_queries(STOP_S)
+    if not threading.main_thread().is_alive():  # the program is over but for other threads, which end with their queries
+        _state["code"] = EXIT_CODE  # Python would end with 0
+        return
     raise SystemExit(EXIT_CODE)
 
 
@@ -139,3 +145,9 @@ def _stopped_at_exit(pid: int) -> None:
             stop_queries(STOP_S)
         for work in _LAST:
             work()
+        if _state["code"]:
+            logging.shutdown()
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError, AttributeError):
+                    stream.flush()
+            os._exit(_state["code"])

@@ -34,6 +34,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from krishiv_py.redaction import redacted
+from krishiv_py.transient import Verdict, verdict
 from krishiv_py.version import __version__
 
 RAISED: Final = (Exception, SystemExit)
@@ -61,6 +62,8 @@ class KrishivError(Exception):
         The consequence, only where the reader would not guess it.
     hint:
         What to write instead, so that it can be followed as it is.
+    transient:
+        Whether a repetition without any change may help; None where that follows from what caused the error.
 
     Examples
     --------
@@ -68,12 +71,29 @@ class KrishivError(Exception):
     `lag` is negative (got: -5). Hint: pass 0 or more.
     """
 
-    def __init__(self, *what: object, got: object = _NOT_GIVEN, then: str = "", hint: str = "") -> None:
+    _verdict: Verdict | None = None
+
+    def __init__(
+        self, *what: object, got: object = _NOT_GIVEN, then: str = "", hint: str = "", transient: bool | None = None
+    ) -> None:
         parts = what
         if got is not _NOT_GIVEN or then or hint:
             given = "" if got is _NOT_GIVEN else f" (got: {got})"
             parts = (f"{what[0]}{given}{f': {then}' if then else ''}.{f' Hint: {hint}.' if hint else ''}",)
         super().__init__(*(redacted(a) if isinstance(a, str) else a for a in parts))
+        if transient is not None:
+            self._verdict = "transient" if transient else "lasting"
+
+    @property
+    def transient(self) -> bool:
+        """Return whether a repetition without any change may help, as something was away that it needs.
+
+        Examples
+        --------
+        >>> SourceError("no broker answers", transient=True).transient
+        True
+        """
+        return verdict(self) == "transient"
 
 
 class PlanError(KrishivError, ValueError):

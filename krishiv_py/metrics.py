@@ -32,6 +32,9 @@ name                                  kind     meaning
 ``source_backlog``                    gauge    what each ``source`` has that no micro-batch has taken: records, files
 ``partition_backlog``                 gauge    the same for each ``partition`` of sources that have them, such as Kafka's
 ``held_back_total``                   counter  how often each ``source`` had to wait for others (`max_drift`)
+``batch_running_seconds``             gauge    how long the batch in hand has run, with the look for it; 0 between two batches
+``backlog_age_seconds``               gauge    for how long each look has found a backlog; 0 while there is none
+``query_stuck``                       gauge    1 for each ``reason`` why it does not go on: see ``progress.stuck``; else 0
 ``query_state``                       gauge    1 for the ``state`` it is in: ``running``, ``stopped`` or ``failed``; else 0
 ====================================  =======  ====================================================================
 
@@ -55,7 +58,7 @@ import attrs
 from krishiv_py import calls
 from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import PlanError, from_extra
-from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration, to_us
 from krishiv_py.plan.running import Progress, failed_of
 from krishiv_py.redaction import redacted
 
@@ -178,11 +181,40 @@ SHOWN: Final = (
     _by("source", "held_back", "How often a source had to wait for others", "counter", lambda p: p.held_back),
 )
 STATES: Final = ("running", "stopped", "failed")
+REASONS_STUCK: Final = ("away", "batch", "watermark", "backlog")
 
 
 def status_of(query: Observed) -> str:
     """Return where a query is; a driver of tests always runs."""
     return str(getattr(query, "status", "running"))
+
+
+@attrs.frozen
+class OfQuery:
+    """One gauge that a query has as a whole: as :class:`Shown`, of the query."""
+
+    name: str
+    text: str
+    samples: Callable[[Observed], dict[str, float]]
+    label: str | None = None
+
+
+def _states(query: Observed) -> dict[str, float]:
+    now = status_of(query)
+    return {state: float(state == now) for state in STATES}
+
+
+def _stuck(query: Observed) -> dict[str, float]:
+    reasons = query.progress.stuck if status_of(query) == "running" else {}
+    return {reason: float(reason in reasons) for reason in REASONS_STUCK}
+
+
+OF_QUERIES: Final = (
+    OfQuery("query_state", "1 for the state a query is in, else 0", _states, "state"),
+    OfQuery("query_stuck", "1 for each reason why a query does not go on, else 0", _stuck, "reason"),
+    OfQuery("batch_running_seconds", "How long the batch in hand has run", lambda q: {"": q.progress.busy_seconds}),
+    OfQuery("backlog_age_seconds", "For how long there has been a backlog", lambda q: {"": q.progress.backlog_seconds}),
+)
 
 
 def labelled(query: Observed) -> list[tuple[tuple[str, str], Progress]]:
@@ -214,24 +246,25 @@ class QueryCollector:
     def describe(self) -> Iterator[Any]:
         """Names without samples: what a registry asks for, so that registering reads no query."""
         yield from self._families([])
-        yield self._state([])
+        yield from self._of_queries([])
 
     def collect(self) -> Iterator[Any]:
         """One reading of every query."""
         with self._lock:
             queries = list(self._queries.values())
         yield from self._families([(labels, progress) for query in queries for labels, progress in labelled(query)])
-        yield self._state(queries)
+        yield from self._of_queries(queries)
 
-    def _state(self, queries: list[Observed]) -> Any:
-        family = self._client.GaugeMetricFamily(
-            PREFIX + "query_state", "1 for the state a query is in, else 0", labels=(*LABELS, "state")
-        )
-        for query in queries:
-            now = status_of(query)
-            for state in STATES:
-                family.add_metric((redacted(query.name), redacted(query.operator), state), float(state == now))
-        return family
+    def _of_queries(self, queries: list[Observed]) -> Iterator[Any]:
+        """Yield what a query has as a whole, also one of several stages."""
+        for one in OF_QUERIES:
+            own = () if one.label is None else (one.label,)
+            family = self._client.GaugeMetricFamily(PREFIX + one.name, one.text, labels=(*LABELS, *own))
+            for query in queries:
+                for value, sample in one.samples(query).items():
+                    labels = (redacted(query.name), redacted(query.operator))
+                    family.add_metric((*labels, value) if own else labels, sample)
+            yield family
 
     @property
     def queries(self) -> list[Observed]:
@@ -331,11 +364,12 @@ class Served(ClosedAtEnd):
         self._server.server_close()
 
 
-def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") -> Served:
+def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1", hung_after: Duration = "10 min") -> Served:
     """Serve ``/metrics``, ``/healthz`` and ``/readyz`` of some `queries`.
 
-    ``/healthz`` answers 200 while no query has failed, else 503; ``/readyz`` answers 200 once each query runs and has finished
-    a micro-batch. Both give the state and the last micro-batch of each query as JSON.
+    ``/healthz`` answers 200 while no query has failed and no batch hangs, else 503; ``/readyz`` answers 200 once each query
+    runs and has finished a micro-batch, and while none is stuck (``progress.stuck``). Both give the state and the last
+    micro-batch of each query as JSON, and why it is stuck.
 
     Parameters
     ----------
@@ -345,6 +379,8 @@ def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") ->
         What is served.
     host : str
         The address to listen on; only this machine by default. In a container write ``"0.0.0.0"``.
+    hung_after : duration
+        How long a batch may run until ``/healthz`` says that it hangs, so that whoever watches may start the job again.
 
     Raises
     ------
@@ -353,7 +389,7 @@ def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") ->
     PlanError
         When the port cannot be listened on.
     """
-    client, served = _client(), list(queries)
+    client, served, hung_s = _client(), list(queries), to_us(hung_after, "hung_after") / 1e6
     registry = client.CollectorRegistry()
     for query in served:
         register(query, registry)
@@ -364,10 +400,10 @@ def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") ->
             if path == "/metrics":
                 self.answer(200, client.CONTENT_TYPE_LATEST, client.generate_latest(registry))
             elif path in ("/healthz", "/readyz"):
-                states = [(q.name, status_of(q), q.progress.batch_id) for q in served]
-                good = all(s != "failed" if path == "/healthz" else s == "running" and b >= 0 for _, s, b in states)
-                shown = [{"query": redacted(n), "state": s, "last_batch": b} for n, s, b in states]
-                body = json.dumps({"ok": good, "queries": shown}).encode()
+                states = [(q.name, status_of(q), q.progress) for q in served]
+                fits = _lives if path == "/healthz" else _is_ready
+                good = all(fits(state, progress, hung_s) for _, state, progress in states)
+                body = json.dumps({"ok": good, "queries": [_probed(*one) for one in states]}).encode()
                 self.answer(200 if good else 503, "application/json", body)
             else:
                 self.answer(404, "text/plain", b"/metrics, /healthz and /readyz\n")
@@ -376,7 +412,21 @@ def serve(port: int, queries: Iterable[Observed], *, host: str = "127.0.0.1") ->
         return Served(server_at(host, port, Handler), "krishiv-metrics")
     except (OSError, OverflowError, TypeError, UnicodeError) as problem:
         hint = "pass a port from 1 to 65535 that nobody listens on, or 0 for a free one"
-        raise PlanError("metrics cannot be served", got=f"{host}:{port}: {problem}", hint=hint) from problem
+        raise PlanError("metrics cannot be served", got=f"{host}:{port}: {problem}", hint=hint, transient=False) from problem
+
+
+def _lives(state: str, progress: Progress, hung_s: float) -> bool:
+    return state != "failed" and not (state == "running" and progress.busy_seconds >= hung_s)
+
+
+def _is_ready(state: str, progress: Progress, hung_s: float) -> bool:
+    return state == "running" and progress.batch_id >= 0 and not progress.stuck and progress.busy_seconds < hung_s
+
+
+def _probed(name: str, state: str, progress: Progress) -> dict[str, object]:
+    said: dict[str, object] = {"query": redacted(name), "state": state, "last_batch": progress.batch_id}
+    stuck = progress.stuck if state == "running" else {}
+    return {**said, "stuck": redacted("; ".join(stuck.values()))} if stuck else said
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -395,8 +445,11 @@ class Answers(BaseHTTPRequestHandler):
         self.send_response(code)
         for name, value in (("Content-Type", kind), ("Content-Length", str(len(body))), *more):
             self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+        try:
+            self.end_headers()
+            self.wfile.write(body)
+        except OSError:  # who asked has gone, as a scrape does that waited for too long
+            self.close_connection = True
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""

@@ -22,7 +22,7 @@ from krishiv_py import calls
 from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import PlanError, from_extra, shown
 from krishiv_py.logs import BatchTimes, Watch, hand, unwatch, watch
-from krishiv_py.metrics import LABELS, PREFIX, SHOWN, STATES, Observed, Shown, labelled, status_of
+from krishiv_py.metrics import LABELS, OF_QUERIES, PREFIX, SHOWN, Observed, OfQuery, Shown, labelled
 from krishiv_py.redaction import redacted
 from krishiv_py.version import __version__
 
@@ -52,9 +52,8 @@ class Exported(ClosedAtEnd):
         for one in SHOWN:
             make = meter.create_observable_counter if one.kind == "counter" else meter.create_observable_gauge
             make(PREFIX + one.name, callbacks=[self._observed(one)], description=one.text)
-        meter.create_observable_gauge(
-            PREFIX + "query_state", callbacks=[self._states], description="1 for the state a query is in, else 0"
-        )
+        for whole in OF_QUERIES:
+            meter.create_observable_gauge(PREFIX + whole.name, callbacks=[self._whole(whole)], description=whole.text)
         self._making = Watch(self._batch)
         self._held, self._closed = deque[BatchTimes](), threading.Event()
         self._watches = [(query.name, Watch(self._hold, spacing_ns=spacing_ns)) for query in self._queries]
@@ -83,11 +82,14 @@ class Exported(ClosedAtEnd):
 
         return observe
 
-    def _states(self, _: Any) -> Iterator[Any]:
-        for query in self._queries:
-            now, names = status_of(query), {"query": redacted(query.name), "operator": redacted(query.operator)}
-            for state in STATES:
-                yield self._metrics.Observation(int(state == now), {**names, "state": state})
+    def _whole(self, one: OfQuery) -> Callable[[Any], Iterator[Any]]:
+        def observe(_: Any) -> Iterator[Any]:
+            for query in self._queries:
+                names = {"query": redacted(query.name), "operator": redacted(query.operator)}
+                for value, sample in one.samples(query).items():
+                    yield self._metrics.Observation(sample, names if one.label is None else {**names, one.label: value})
+
+        return observe
 
     def _hold(self, batch: BatchTimes) -> None:
         self._held.append(batch)

@@ -30,7 +30,7 @@ from krishiv_py.display.text import LaidOut
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.missing import OfOneProcess, answering
-from krishiv_py.plan.checks import PROFILES, PathLike, a_number, a_path, a_text, file_name, is_collection, one_of
+from krishiv_py.plan.checks import PROFILES, PathLike, a_number, a_path, a_switch, a_text, file_name, is_collection, one_of
 from krishiv_py.plan.durations import Duration, TimePoint, to_us
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches, OnChange, given_batches, given_begin
@@ -98,7 +98,7 @@ class SessionBuilder(SessionOptions):
             runner = process.ProcessRunner.of(self._profile, self._stores, self._workers or 1)
             if self._lookup_results is not None:
                 runner.lookup_results = self._lookup_results
-            return Session(runner)
+            return self._patient(runner)
         if self._lookup_results is not None:
             got, hint = f".lookup_results({self._lookup_results}) for Spark", 'leave it out, or write .engine("in-process")'
             raise PlanError("results that have left are in memory in process only", got=got, hint=hint)
@@ -110,7 +110,12 @@ class SessionBuilder(SessionOptions):
         spark, owned = sessions.embedded(
             self._master, self._app or "krishiv_py", given, lambda: (runtime.SparkRunner, context.SqlContext)
         )
-        return Session(runtime.SparkRunner(spark, profile, owned=owned, given=given))
+        return self._patient(runtime.SparkRunner(spark, profile, owned=owned, given=given))
+
+    def _patient(self, runner: runtime.SparkRunner | process.ProcessRunner) -> Session:
+        if self._retry_us is not None:
+            runner.retry_s = self._retry_us / 1e6
+        return Session(runner)
 
 
 @answering("session", ON_SESSION)
@@ -932,11 +937,14 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
             raise PlanError("a clock is a function", got=shown(clock), hint="pass one without arguments")
         self._runner.clock = clock
 
-    def ui(self, port: int = 8321, *, host: str = "127.0.0.1") -> web.Page:
+    def ui(
+        self, port: int = 8321, *, host: str = "127.0.0.1", late_rows: bool = False, leave_out: Iterable[str] = ()
+    ) -> web.Page:
         """Serve a page for the browser that shows what this session runs, until the session ends.
 
         It shows each query: its sources, stages and outputs as a drawing, watermark, rates and state as they change, late rows
-        with their reasons, and what looks wrong. It is read only, needs no network, and costs nothing until it is served.
+        with their reasons, and what looks wrong. Of several queries it has an overview, with those that failed or are stuck on
+        top. It is read only, needs no network, and costs nothing until it is served.
 
         Parameters
         ----------
@@ -944,7 +952,11 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
             Where to listen; 0 takes a free port.
         host : str
             The address to listen on; only this machine by default. The page asks for no password: with another address
-            everybody who reaches it reads the numbers, and the late rows that are kept in memory.
+            everybody who reaches it reads the numbers, and the late rows if they are shown.
+        late_rows : bool
+            Whether it shows values of the last late rows that are kept in memory; else only their numbers and reasons.
+        leave_out : iterable of str
+            Columns of late rows that are not shown, such as those of persons.
 
         Returns
         -------
@@ -954,7 +966,7 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         Raises
         ------
         PlanError
-            When the port cannot be listened on.
+            When the port cannot be listened on, and for columns to leave out where no late rows are shown.
 
         Examples
         --------
@@ -965,7 +977,18 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         """
         a_number(port, "port", 0, "pass a port that nobody listens on, or 0 for a free one", most=65_535)
         address = a_text(host, "host", 'pass "127.0.0.1", or "0.0.0.0" for every address of the machine')
-        served = web.Page(f"krishiv_py: {self._runner.profile} session", lambda: self._runner.queries, address, port)
+        a_switch(late_rows, "late_rows")
+        hidden = frozenset(_columns(leave_out, "leave_out"))
+        if hidden and not late_rows:
+            raise PlanError("`leave_out` is of late rows", got="late_rows=False", hint="write late_rows=True, or leave it out")
+        served = web.Page(
+            f"krishiv_py: {self._runner.profile} session",
+            lambda: self._runner.queries,
+            address,
+            port,
+            late_rows=late_rows,
+            leave_out=hidden,
+        )
         self._pages.append(served)
         return served
 

@@ -16,6 +16,7 @@ from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 import attrs
+import pyarrow as pa
 
 from krishiv_py import calls
 from krishiv_py.display.page import Box, Sample, View, content, page
@@ -46,15 +47,25 @@ class Page(ClosedAtEnd):
     It is a context manager: at the end of ``with`` it is served no more, as after :meth:`close` and with the session.
     """
 
-    def __init__(self, title: str, queries: Callable[[], Sequence[RunningQuery]], host: str, port: int) -> None:
-        self._watcher = _Watcher(queries)
+    def __init__(
+        self,
+        title: str,
+        queries: Callable[[], Sequence[RunningQuery]],
+        host: str,
+        port: int,
+        *,
+        late_rows: bool = False,
+        leave_out: frozenset[str] = frozenset(),
+    ) -> None:
+        self._watcher = _Watcher(queries, late_rows=late_rows, leave_out=leave_out)
         self._host = host
         try:
             server = server_at(host, port, _handler(title, self._watcher, host))
         except (OSError, OverflowError, TypeError, UnicodeError) as problem:
             got = f"{shown(host)}:{shown(port)}: {problem}"
             hint = "pass a port from 1 to 65535 that nobody listens on, or 0 for a free one"
-            raise PlanError("the page of the session cannot be served", got=got, hint=hint) from problem
+            what = "the page of the session cannot be served"
+            raise PlanError(what, got=got, hint=hint, transient=False) from problem
         server.daemon_threads = True
         self._watcher.start()
         self._served = Served(server, "krishiv-ui")
@@ -110,6 +121,9 @@ class _Watcher:
     """The queries of a session, the numbers of their last minutes, and the times of their last batches."""
 
     queries: Callable[[], Sequence[RunningQuery]]
+    late_rows: bool = False
+    """True if values of late rows are shown, but for those of the columns to `leave_out`."""
+    leave_out: frozenset[str] = frozenset()
     samples: dict[str, deque[Sample]] = attrs.field(factory=dict)
     times: dict[str, RecentTimes] = attrs.field(factory=dict)
     _ended: threading.Event = attrs.field(factory=threading.Event)
@@ -156,6 +170,7 @@ class _Watcher:
     def _view(self, query: RunningQuery) -> View:
         now, status = query.progress, query.status
         plan, late = inside(query)
+        late = {stage: _without(rows, self.leave_out) for stage, rows in late.items()} if self.late_rows else {}
         stages = now.stages or {query.operator: now}
         problem = query.exception() if status == "failed" else None
 
@@ -178,11 +193,21 @@ class _Watcher:
         """Return what the oldest open window of a query waits for."""
         for query in self.queries():
             if query.name == name:
+                problem = query.exception() if query.status == "failed" else None
+                if problem is not None:
+                    return redacted(f"{_FAILED} {problem}")
                 try:
                     return redacted(query.why_not_fired())
                 except KrishivError as problem:
                     return redacted(str(problem))
         return "There is no query of this name any more."
+
+
+_FAILED: Final = "The query has failed: no window fires until it is started again from its checkpoint, which has them."
+
+
+def _without(rows: pa.Table, names: frozenset[str]) -> pa.Table:
+    return rows.select([name for name in rows.column_names if name not in names])
 
 
 def _handler(title: str, watcher: _Watcher, host: str) -> type[BaseHTTPRequestHandler]:

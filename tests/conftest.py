@@ -55,6 +55,14 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         print(f"\n{report.nodeid} failed ({report.when}):\n{report.longreprtext}", file=sys.__stderr__, flush=True)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def without_waiting() -> Iterator[None]:
+    """Let a failure over something that is away be seen at once; tests of waiting say for how long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("krishiv_py.runtime.session.RETRY_S", 0.0)
+        yield
+
+
 @pytest.fixture(scope="session")
 def session() -> Iterator[Session]:
     """One local Spark for all tests of this process; starting it takes seconds."""

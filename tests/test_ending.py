@@ -115,3 +115,32 @@ def test_sigterm_ends_a_process_1_that_waits_for_its_jvm(tmp_path: Path, folders
         run.kill()
         run.communicate()
     assert not list(tmp_path.glob("krishiv-*"))
+
+
+LATE_THREAD = """
+import threading
+from krishiv_py import MemorySink, Session, count
+session = Session.in_process()
+stream, _ = session.memory_stream("at bigint")
+query = stream.watermark("at", 0).tumbling_window(10).agg(count()).start(MemorySink())
+
+def wait():
+    print("waits", flush=True)
+    query.await_termination()
+    print("done", flush=True)
+
+threading.Thread(target=wait).start()
+"""
+
+
+def test_sigterm_while_only_a_thread_waits_ends_with_143() -> None:
+    program = [sys.executable, "-c", LATE_THREAD]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "waits\n"
+            time.sleep(0.5)  # main is over
+            process.terminate()
+            said, shown = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, said, shown) == (143, "done\n", "")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import socket
+import struct
 import subprocess
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,6 +22,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from krishiv_py import MemorySink, MultiSourceWatermarkSpec, ResultStream, Session, StateTtlConfig, Stream, WatermarkSpec, count
 from krishiv_py.errors import MissingExtraError, PlanError
 from krishiv_py.metrics import PREFIX, Observed, register, serve, unregister
+from krishiv_py.plan import running
+from krishiv_py.plan.running import Progress
+from krishiv_py.runtime import query as query_module
 from krishiv_py.testing import Driver, ManualClock, stream_of
 
 DDL = "user string, at bigint"
@@ -284,3 +293,110 @@ def test_a_failed_query_is_not_shown_as_alive_and_probes_say_so() -> None:
         assert 'query_state{operator="op",query="q",state="failed"} 1.0' in got("/metrics")[1]
         with pytest.raises(PlanError, match="cannot be served"):
             serve(server.port, [driver])
+
+
+class Standing:
+    """A query whose progress a test sets."""
+
+    name, operator, status = "q", "o", "running"
+
+    def __init__(self, **now: Any) -> None:
+        self.progress = Progress(batch_id=3, **now)
+
+
+@pytest.mark.parametrize(
+    ("now", "healthz", "readyz", "reason"),
+    [
+        ({}, 200, 200, None),
+        ({"busy_seconds": 30.0}, 200, 200, None),
+        ({"busy_seconds": 700.0}, 503, 503, "batch"),
+        ({"trouble": "the database is away"}, 200, 503, "away"),
+        ({"still_seconds": 400.0, "source_watermarks_us": {"a": 5, "b": 1}}, 200, 503, "watermark"),
+        ({"stalled_seconds": 700.0}, 200, 503, "backlog"),
+    ],
+)
+def test_probes_and_the_metric_say_that_a_query_is_stuck(
+    now: dict[str, Any], healthz: int, readyz: int, reason: str | None
+) -> None:
+    query = Standing(**now)
+    with serve(0, [query]) as served:
+        codes = [answered(served.port, path)[0] for path in ("healthz", "readyz")]
+        [said] = json.loads(answered(served.port, "readyz")[1])["queries"]
+        text = answered(served.port, "metrics")[1]
+    assert codes == [healthz, readyz]
+    assert ("stuck" in said) == (reason is not None)
+    stuck = re.findall(r'query_stuck\{operator="o",query="q",reason="(\w+)"\} 1.0', text)
+    assert stuck == ([] if reason is None else [reason])
+    assert reason != "watermark" or "source b" in said["stuck"]
+
+
+def answered(port: int, path: str) -> tuple[int, str]:
+    """Return the code and the text of an answer."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+def test_a_batch_that_hangs_is_seen_while_it_hangs() -> None:
+    going_on, begun = threading.Event(), threading.Event()
+
+    def hangs(batch: Any) -> Any:
+        begun.set()
+        going_on.wait(60)
+        return batch
+
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream("at bigint")
+        query = stream.map_batches(hangs).start(MemorySink(), name="q")
+        with serve(0, [query], hung_after="50ms") as served:
+            sender.send([{"at": 1}])
+            assert begun.wait(60)
+            time.sleep(0.1)
+            assert answered(served.port, "healthz")[0] == 503 and query.progress.busy_seconds > 0.05
+            going_on.set()
+            query.process_all_available()
+            assert answered(served.port, "healthz")[0] == 200
+
+
+def test_a_union_whose_other_source_is_silent_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "STILL_S", 0.2)
+    monkeypatch.setattr(query_module, "STILL_S", 0.2)
+    with Session.in_process() as session:
+        streams = {name: session.memory_stream("at bigint") for name in ("loud", "silent")}
+        spec = MultiSourceWatermarkSpec.new()
+        for name in streams:
+            spec = spec.source(name, WatermarkSpec.fixed_lag(0))
+        union = session.union({name: stream for name, (stream, _) in streams.items()})
+        marked = union.with_watermark(spec, "at", source_column="source")
+        query = marked.tumbling_window(10).agg(count()).start(MemorySink())
+        for moment in range(0, 100, 10):
+            streams["loud"][1].send([{"at": moment}])
+        query.process_all_available()
+        time.sleep(0.3)
+        assert "waits for the source silent" in query.progress.stuck["watermark"]
+        streams["silent"][1].send([{"at": 95}])
+        query.process_all_available()
+        assert not query.progress.stuck
+
+
+def test_a_scrape_that_has_gone_prints_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    class Slow(Standing):
+        @property
+        def progress(self) -> Progress:
+            time.sleep(0.3)
+            return Progress()
+
+        @progress.setter
+        def progress(self, _: Progress) -> None:
+            pass
+
+    with serve(0, [Slow()]) as served:
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", served.port)) as scrape:
+                scrape.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                scrape.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        time.sleep(2)
+    assert "Traceback" not in capfd.readouterr().err

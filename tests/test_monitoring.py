@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from krishiv_py.metrics import PREFIX, SHOWN
+from krishiv_py.metrics import OF_QUERIES, PREFIX, SHOWN
 
 FOLDER = Path(__file__).parents[1] / "deploy" / "monitoring"
 EXPORTED = {f"{PREFIX}{m.name}{'_total' if m.kind == 'counter' else ''}": m.label for m in SHOWN} | {
-    f"{PREFIX}query_state": "state"
+    f"{PREFIX}{one.name}": one.label for one in OF_QUERIES
 }
 LABELS = {"query", "operator"}
 
@@ -39,8 +39,9 @@ def expressions() -> list[str]:
 @pytest.mark.parametrize("expression", expressions())
 def test_each_expression_is_of_metrics_and_labels_that_are_exported(expression: str) -> None:
     metrics = re.findall(rf"{PREFIX}\w+", expression)
-    assert metrics and set(metrics) <= set(EXPORTED)
+    assert set(metrics) <= set(EXPORTED) and (metrics or expression.startswith("up{job="))
     known = LABELS | {label for name in metrics if (label := EXPORTED[name]) is not None}
+    known |= {"job"} if expression.startswith("up{") else set()
     grouped = {part.strip() for names in re.findall(r"(?:by|on) \(([^)]*)\)", expression) for part in names.split(",")}
     picked = set(re.findall(r"(\w+)=~?\"", expression))
     assert grouped | picked <= known
@@ -72,7 +73,12 @@ def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
         test = {"eval_time": at, "alertname": alert, "exp_alerts": expected}
         return {"interval": "1m", "input_series": series, "alert_rule_test": [test]}
 
+    gone = [{"series": f'{PREFIX}query_state{{query="q",operator="o",state="running"}}', "values": "1 1 1 1 stale"}]
+    quiet = [{"series": f'{PREFIX}query_stuck{{query="q",operator="o",reason="batch"}}', "values": "0 0 0 1 1 1 1"}]
     tests = [
+        fires(gone, "3m", "KrishivQueryGone", "critical", now=False),
+        fires(quiet, "3m", "KrishivQueryStuck", "warning", now=False, reason="batch"),
+        fires(quiet, "5m", "KrishivQueryStuck", "warning", now=True, reason="batch"),
         fires(state, "1m", "KrishivQueryFailed", "critical", now=False),
         fires(state, "3m", "KrishivQueryFailed", "critical", now=True, state="failed"),
         fires(stuck, "20m", "KrishivWatermarkStuck", "warning", now=True),

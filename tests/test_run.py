@@ -120,6 +120,54 @@ def test_a_scheduler_runs_what_is_there_and_goes_on_later(jobs: str, tmp_path: P
     assert counted(tmp_path / "out") == [60, 60]
 
 
+def test_a_run_that_finds_nothing_new_says_so(jobs: str, tmp_path: Path) -> None:
+    arguments = f"{jobs}:orders", "--until-idle", "--checkpoint", str(tmp_path / "checkpoint")
+    said = list[str]()
+    for number in (90, 0, 30):
+        if said:
+            orders(tmp_path, 100 * len(said), number)
+        done = run(*arguments)
+        assert done.returncode == 0, done.stderr
+        said.append(done.stderr)
+    assert ": 90 rows," in said[0]
+    assert ": 0 new rows, 90 in all," in said[1]
+    assert ": 30 new rows, 120 in all," in said[2]
+
+
+def test_lines_are_json_on_request(jobs: str, tmp_path: Path) -> None:
+    done = run(f"{jobs}:orders", "--until-idle", "--log-format", "json", "--name", "q")
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {line["logger"] for line in lines} == {"krishiv_py.run", "krishiv_py.query"}
+    assert next(line["rows"] for line in lines if line["logger"] == "krishiv_py.query") == 90
+    failed = run(f"{jobs}:cannot", "--log-format", "json")
+    lines = [json.loads(line) for line in failed.stderr.splitlines()]
+    assert failed.returncode == 2 and {line["level"] for line in lines} == {"ERROR"}
+    assert any("ZeroDivisionError" in line.get("exception", "") for line in lines)
+
+
+def test_a_failure_is_served_for_a_while(jobs: str) -> None:
+    (port,) = free_ports(1)
+    arguments = krishiv(f"{jobs}:fails", "--metrics-port", str(port), "--linger", "1 min")
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            text = b""
+            for _ in range(1_200):
+                try:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+                        text = answer.read()
+                except OSError:
+                    pass
+                if b'state="failed"} 1.0' in text:
+                    break
+                time.sleep(0.05)
+            assert b'state="failed"} 1.0' in text and process.poll() is None
+            process.terminate()
+            _, shown = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 143 and "served for 1 min more" in shown
+
+
 def test_a_checkpoint_of_a_program_goes_on(jobs: str, tmp_path: Path) -> None:
     checkpoint = str(tmp_path / "checkpoint")
     assert main(["run", f"{jobs}:orders", "--until-idle", "--checkpoint", checkpoint, "--profile", "single-node-durable"]) == 0
@@ -259,3 +307,21 @@ def test_a_terminal_has_a_progress_line(jobs: str) -> None:
         os.close(theirs)
     assert done.returncode == 0
     assert "\r" in shown and "orders, batch 0" in shown and "started" not in shown
+
+
+def test_the_doctor_looks_at_a_job_in_process(jobs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint = str(tmp_path / "checkpoint")
+    look = ["doctor", "--engine", "in-process", "--checkpoint", checkpoint, "--job"]
+    assert main([*look, f"{jobs}:orders"]) == 0
+    assert "no problem found" in capsys.readouterr().out
+    assert main(["run", f"{jobs}:orders", "--until-idle", "--checkpoint", checkpoint]) == 0
+    assert main([*look, f"{jobs}:orders"]) == 0
+    assert "the plan goes on after batch 0" in capsys.readouterr().out
+    assert main([*look, f"{jobs}:cannot"]) == 1
+    assert "problem: job" in capsys.readouterr().out
+    assert main([*look, f"{jobs}:hourly"]) == 1
+    assert "does not go on from the checkpoint" in capsys.readouterr().out
+    (tmp_path / "out").rename(tmp_path / "moved")
+    (tmp_path / "out").write_text("a file where the folder was")
+    assert main([*look, f"{jobs}:orders"]) == 1
+    assert "problem: output" in capsys.readouterr().out

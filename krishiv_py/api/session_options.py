@@ -13,6 +13,7 @@ from typing_extensions import Self
 
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import ENGINES, PROFILES, Setting, a_number, a_text, one_of, setting
+from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.redaction import shown_settings, shown_text
 from krishiv_py.storage.files import says_where
 from krishiv_py.storage.stores.google import ANONYMOUS, KEY_FILE
@@ -39,6 +40,7 @@ class SessionOptions:
     _engine: str = "spark"
     _workers: int | None = None
     _lookup_results: int | None = None
+    _retry_us: int | None = attrs.field(default=None, repr=False)
 
     def engine(self, name: EngineName) -> Self:
         """Choose the engine by `name`: ``spark``, the default, or ``in-process``, this Python process (docs/in-process.md).
@@ -89,6 +91,21 @@ class SessionOptions:
         hint = "write .lookup_results(0) for none, or .lookup_results(10_000)"
         a_number(count, "lookup_results", 0, hint, most=MOST_LOOKUP_RESULTS)
         return attrs.evolve(self, lookup_results=count)
+
+    def retry_for(self, limit: Duration) -> Self:
+        """Try again for this `limit`, from the first failure, while something is away that a query needs: ``"1 min"``.
+
+        That is a database, a broker, an object store, HDFS, a folder that is not mounted, or a checkpoint whose holder is
+        ending. ``start()`` tries again, and so does a running query in process, with pauses that grow to 15 seconds; then
+        the error has ``transient`` true. 0 ends at the first failure.
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> Session.builder().engine("in-process").retry_for("5 min")
+        SessionBuilder(..., _engine='in-process', _workers=None)
+        """
+        return attrs.evolve(self, retry_us=to_us(limit, "limit", allow_zero=True))
 
     def master(self, url: str) -> Self:
         """Spark master `url`, ``local[*]`` by default."""

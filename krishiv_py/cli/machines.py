@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import attrs
-
+from krishiv_py.cli.doctor import DoctorReport
 from krishiv_py.connectors.sinks.known import MemorySink
 from krishiv_py.errors import EnvironmentSetupError, KrishivError, failure_text
 from krishiv_py.plan.aggregates.numbers import count
@@ -35,14 +34,6 @@ _HINTS = (
     ("PYTHON_VERSION_MISMATCH", "set PYSPARK_PYTHON to a Python of the driver's minor version on every machine"),
     ("Cannot run program", "PYSPARK_PYTHON names an interpreter that a machine does not have"),
 )
-
-
-@attrs.frozen
-class DoctorReport:
-    """Holds what was found: `problems`, one line each, and the whole as `text`."""
-
-    text: str
-    problems: tuple[str, ...]
 
 
 def examine(session: Session, checkpoint: str | None = None) -> DoctorReport:

@@ -15,6 +15,7 @@ import pyarrow.json as json
 import pyarrow.parquet as pq
 
 from krishiv_py.api.stages.running import Output, RunMethods, named_outputs
+from krishiv_py.cli import doctor
 from krishiv_py.cli.run import a_port, a_setting, add_run, load, made_by, run
 from krishiv_py.display.lag import lateness_profile
 from krishiv_py.errors import CheckpointError, KrishivError, PlanError, SourceError, shown
@@ -272,7 +273,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.command == "lateness":
             show_lateness(given)
             return 0
-        report = machines.examine(_session(given), given.checkpoint)
+        if given.engine == "in-process":
+            report = doctor.examine_here(given.job, given.checkpoint, given.profile, given.config)
+        else:
+            report = machines.examine(_session(given), given.checkpoint)
     except KrishivError as problem:
         print(f"krishiv {given.command}: {problem}", file=sys.stderr)
         return 1
@@ -305,7 +309,11 @@ def parser() -> argparse.ArgumentParser:
     add_diff(commands.add_parser("diff", help="show what becomes of the state of a checkpoint if a job begins from it"))
     add_savepoint(commands.add_parser("savepoint", help="write the state of a checkpoint as values, of no engine"))
     add_capture(commands.add_parser("capture", help="write the last batches of a query, to run them again on any machine"))
-    machines = commands.add_parser("doctor", help="run a task on every executor and compare it with this machine")
+    machines = commands.add_parser(
+        "doctor", help="look at the machines of a cluster, or with --engine in-process at what a job needs here"
+    )
+    machines.add_argument("--engine", choices=ENGINES, default="spark", help="what the job runs on (default spark)")
+    machines.add_argument("--job", help="with --engine in-process: a job whose sources, sinks and checkpoint are looked at")
     where = machines.add_mutually_exclusive_group()
     where.add_argument(
         "--master", default="local[*]", help="Spark master: local[*] (default), spark://host:7077, yarn, k8s://..."

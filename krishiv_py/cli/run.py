@@ -12,6 +12,7 @@ import datetime as dt
 import functools
 import importlib
 import importlib.util
+import logging
 import sys
 import time
 import traceback
@@ -28,25 +29,36 @@ from krishiv_py.ending import EXIT_CODE, heed
 from krishiv_py.errors import KrishivError, PlanError
 from krishiv_py.errors import shown as shown_value
 from krishiv_py.lazy import lazy
+from krishiv_py.logs import JsonFormatter
 from krishiv_py.plan.checks import ENGINES, PROFILES, a_function
+from krishiv_py.plan.durations import to_us
 from krishiv_py.plan.options.query import Batches
+from krishiv_py.retrying import Backoff, retried
 from krishiv_py.session import Session
+from krishiv_py.transient import verdict
 
 if TYPE_CHECKING:
     from krishiv_py.spark.setup import workers as interpreter
 else:  # a job in process needs no Spark
     interpreter = lazy("krishiv_py.spark.setup.workers")
 
+_LOG: Final = logging.getLogger("krishiv_py.run")
+_IN_JSON: Final[list[bool]] = []
+"""Not empty while lines are to be JSON."""
 DONE: Final = 0
-FAILED: Final = 1
+AGAIN: Final = 1
+"""A repetition may help."""
 REFUSED: Final = 2
+"""A repetition will not."""
 INTERRUPTED: Final = 130
 _SLICE: Final = dt.timedelta(seconds=0.2)
 _LINE_S: Final = 10.0
 _CONTRACT: Final = "let it take a session and return stream.to(sink), or a list of these"
 CODES: Final = (
-    "Exit codes: 0 the query has ended; 1 it failed, and may go on from its checkpoint; 2 it could not be started, and a "
-    "repetition will not help; 130 after Ctrl-C and 143 after SIGTERM, when the batch in hand is finished."
+    "Exit codes: 0 the query has ended; 1 a repetition may help: something was away for longer than --retry-for, or the query "
+    "failed for the first time at its batch, from which it goes on; 2 a repetition will not help, as with wrong options, a "
+    "plan that does not fit, or a line that cannot be read; 130 after Ctrl-C and 143 after SIGTERM, when the batch in hand is "
+    "finished."
 )
 
 
@@ -59,6 +71,11 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--until-idle", action="store_true", help="end when all that is there is read, for a scheduler")
     when.add_argument("--every", metavar="INTERVAL", help='begin a batch at each interval, "1 min"')
+    parser.add_argument(
+        "--retry-for",
+        metavar="LIMIT",
+        help='try again for so long while something is away, before exit code 1 (default "1 min")',
+    )
     parser.add_argument("--keep-batches", type=int, metavar="N", help="keep what `krishiv capture --last N` needs")
     parser.add_argument("--name", help="name of the query in logs and metrics (default: that of the function)")
     parser.add_argument("--profile", default="dev-local", choices=PROFILES, help="durability profile")
@@ -67,6 +84,15 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", action="append", default=[], type=a_setting, metavar="KEY=VALUE", help="a setting")
     parser.add_argument(
         "--metrics-port", type=a_port, metavar="PORT", help="serve /metrics, /healthz and /readyz there; 0 takes a free port"
+    )
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="lines on standard error: text, or JSON with each batch"
+    )
+    parser.add_argument(
+        "--hung-after", metavar="LIMIT", default="10 min", help="/healthz is 503 for a batch that runs for longer"
+    )
+    parser.add_argument(
+        "--linger", metavar="TIME", help="serve the metrics for so long after a failure, so that a scrape sees it (default 0)"
     )
     parser.add_argument("--ui", type=a_port, metavar="PORT", help="serve a page there that shows what runs; 0: a free port")
     parser.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="address of it; 0.0.0.0 in a container")
@@ -93,6 +119,30 @@ def a_port(text: str) -> int:
 def run(given: argparse.Namespace) -> int:
     """Run a job to its end; returns the exit code."""
     heed()  # a job may take long to load, and as process 1 of a container only a handler ends it
+    with _in_json() if given.log_format == "json" else contextlib.nullcontext():
+        return _run(given)
+
+
+@contextlib.contextmanager
+def _in_json() -> Iterator[None]:
+    """Let all that is said, warnings and a line of each batch too, be lines of JSON."""
+    handler, root, own = logging.StreamHandler(), logging.getLogger(), logging.getLogger("krishiv_py")
+    handler.setFormatter(JsonFormatter())
+    level = own.level
+    root.addHandler(handler)
+    own.setLevel(logging.INFO)
+    logging.captureWarnings(True)
+    _IN_JSON.append(True)
+    try:
+        yield
+    finally:
+        _IN_JSON.pop()
+        logging.captureWarnings(False)
+        own.setLevel(level)
+        root.removeHandler(handler)
+
+
+def _run(given: argparse.Namespace) -> int:
     try:
         module, function = load(given.job)
         name = given.name or str(getattr(function, "__name__", "job"))
@@ -101,16 +151,26 @@ def run(given: argparse.Namespace) -> int:
                 interpreter.send_whole(module)
             return _started(session, function, name, given)
     except KrishivError as problem:
-        _say(f"krishiv run: {problem}")
-        return REFUSED
+        return _failed(problem)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _failed(problem: KrishivError) -> int:
+    """Say what went wrong; returns the exit code that says whether a repetition may help."""
+    code = REFUSED if verdict(problem) == "lasting" else AGAIN
+    _say(
+        f"krishiv run: {problem} (exit code {code}: a repetition {'may' if code == AGAIN else 'will not'} help)", logging.ERROR
+    )
+    return code
 
 
 def _session(given: argparse.Namespace) -> Session:
     builder = Session.builder().engine(given.engine).profile(given.profile)
     if given.workers is not None:
         builder = builder.workers(given.workers)
+    if given.retry_for is not None:
+        builder = builder.retry_for(given.retry_for)
     if given.master is not None:
         builder = builder.master(given.master)
     for key, value in given.config:
@@ -119,19 +179,41 @@ def _session(given: argparse.Namespace) -> Session:
 
 
 def _started(session: Session, function: Callable[[Session], Any], name: str, given: argparse.Namespace) -> int:
-    outputs = made_by(given.job, function, session)
+    retry_s = session._runner.retry_s
+    outputs = retried(lambda: made_by(given.job, function, session), retry_s, f"the job {name}")
     when = Batches.available_now() if given.until_idle else None if given.every is None else Batches.every(given.every)
-    with contextlib.ExitStack() as around:
+    backoff = Backoff(0 if given.engine == "in-process" else retry_s)  # in process the query tries again by itself
+    while True:
         query = _query(session, outputs, name, given, when)
+        with _served(session, query, name, given):
+            code, problem = _wait(query, name)
+            if problem is not None and given.linger is not None and given.metrics_port is not None:
+                _say(f"{name}: its metrics are served for {given.linger} more: {problem}")
+                time.sleep(to_us(given.linger, "linger", allow_zero=True) / 1e6)
+        pause_s = backoff.pause_s(time.monotonic()) if problem is not None and problem.transient else None
+        if problem is None or pause_s is None:
+            return code if problem is None else _failed(problem)
+        _say(f"{name}: started again from its checkpoint: {problem}")
+        time.sleep(pause_s)
+        outputs = retried(lambda: made_by(given.job, function, session), retry_s, f"the job {name}")
+
+
+@contextlib.contextmanager
+def _served(session: Session, query: Query, name: str, given: argparse.Namespace) -> Iterator[None]:
+    """Serve the metrics and the page of a query, if they are wanted."""
+    with contextlib.ExitStack() as around:
         if given.metrics_port is not None:
             around.callback(query.stop)  # where the port is taken
-            served = around.enter_context(metrics.serve(given.metrics_port, [query], host=given.metrics_host))
+            served = around.enter_context(
+                metrics.serve(given.metrics_port, [query], host=given.metrics_host, hung_after=given.hung_after)
+            )
             if not given.metrics_port:
                 _say(f"krishiv run: metrics at http://{given.metrics_host}:{served.port}/metrics")
         if given.ui is not None:
             around.callback(query.stop)
-            _say(f"{name}: what runs is shown at {session.ui(given.ui).url}")
-        return _wait(query, name)
+            shown_at = around.enter_context(session.ui(given.ui))
+            _say(f"{name}: what runs is shown at {shown_at.url}")
+        yield
 
 
 def _query(session: Session, outputs: list[Output], name: str, given: argparse.Namespace, when: Batches | None) -> Query:
@@ -160,9 +242,9 @@ def made_by(job: str, function: Callable[[Session], object], session: Session) -
         if leaving.code == EXIT_CODE:  # SIGTERM
             raise
         got = f"it left with sys.exit({leaving.code!r}) before its query was started"
-        raise PlanError(f"the job {job} could not be made", got=got, hint=_CONTRACT) from leaving
+        raise PlanError(f"the job {job} could not be made", got=got, hint=_CONTRACT, transient=False) from leaving
     except Exception as problem:  # code of the user: where it failed is what helps
-        traceback.print_exc()
+        _show_traceback()
         got = type(problem).__name__
         raise PlanError(f"the job {job} could not be made", got=got, hint="see the traceback above") from problem
     listed = list(made) if isinstance(made, (list, tuple)) else [made]
@@ -172,8 +254,8 @@ def made_by(job: str, function: Callable[[Session], object], session: Session) -
     return outputs
 
 
-def _wait(query: Query, name: str) -> int:
-    """Wait for the end of a query, and show where it is."""
+def _wait(query: Query, name: str) -> tuple[int, KrishivError | None]:
+    """Wait for the end of a query, and show where it is; returns the exit code, and what it failed over."""
     began = time.monotonic()
     try:
         with _following(query, name) as look:
@@ -183,22 +265,21 @@ def _wait(query: Query, name: str) -> int:
         _say(f"{name}: Ctrl-C, the batch in hand is finished first; once more ends at once")
         query.stop()
         _last(query, name, "stopped", began)
-        return INTERRUPTED
+        return INTERRUPTED, None
     except SystemExit as leaving:  # SIGTERM: the queries are stopped (krishiv_py/ending.py)
         _last(query, name, "stopped by SIGTERM" if leaving.code == EXIT_CODE else "stopped", began)
         raise
     except KrishivError as problem:
         _last(query, name, "failed", began)
-        _say(f"krishiv run: {problem}")
-        return FAILED
+        return AGAIN, problem
     _last(query, name, "ended", began)
-    return DONE
+    return DONE, None
 
 
 @contextlib.contextmanager
 def _following(query: Query, name: str) -> Iterator[Callable[[], None]]:
     """Show where a query is: a progress line in a terminal, else a line of text now and then."""
-    if drawn(sys.stderr):
+    if drawn(sys.stderr) and not _IN_JSON:
         with shown(lambda: of_query(name, query.progress), None):
             yield lambda: None
         return
@@ -215,15 +296,27 @@ def _following(query: Query, name: str) -> Iterator[Callable[[], None]]:
 
 def _standing(query: Query, name: str) -> str:
     standing = of_query(name, query.progress)
-    return f"{standing.label}: {standing.done} rows, {standing.note}"
+    new = query.progress.run_rows
+    rows = f"{new} rows" if new == standing.done else f"{new} new rows, {standing.done} in all"
+    return f"{standing.label}: {rows}, {standing.note}"
 
 
 def _last(query: Query, name: str, how: str, began: float) -> None:
     _say(f"{_standing(query, name)}; {how} after {time.monotonic() - began:.1f} s")
 
 
-def _say(text: str) -> None:
+def _say(text: str, level: int = logging.INFO) -> None:
+    if _IN_JSON:
+        _LOG.log(level, text)
+        return
     print(f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%dT%H:%M:%SZ} {text}", file=sys.stderr, flush=True)
+
+
+def _show_traceback() -> None:
+    if _IN_JSON:
+        _LOG.exception("code of the job failed")
+    else:
+        traceback.print_exc()
 
 
 def load(job: str) -> tuple[ModuleType, Callable[[Session], Any]]:
@@ -273,12 +366,12 @@ def _module(where: str, job: str) -> ModuleType:
         if leaving.code == EXIT_CODE:  # SIGTERM
             raise
         hint = 'put what is only for the file as a program under if __name__ == "__main__":'
-        raise _no_job(job, f"sys.exit({leaving.code!r}) while it was imported", hint) from leaving
+        raise _no_job(job, f"sys.exit({leaving.code!r}) while it was imported", hint) from None
     except Exception as problem:  # code of the user, which the import runs: its traceback is what helps
         if isinstance(problem, ModuleNotFoundError) and problem.name == where.partition(".")[0]:
             hint = "pass a file of Python, jobs.py:orders, or run it in the folder of the module"
             raise _no_job(job, f"no module {where}", hint) from None
-        traceback.print_exc()
+        _show_traceback()
         raise _no_job(job, f"{type(problem).__name__} while it was imported", "see the traceback above") from problem
 
 

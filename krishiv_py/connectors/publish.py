@@ -26,6 +26,7 @@ from krishiv_py.connectors.sink import FileSink, FolderSink, OutputBatch, Output
 from krishiv_py.errors import RAISED, CheckpointError, KrishivError, OperatorError, PlanError, cause_of, failure_text
 from krishiv_py.plan.checks import call_plainly
 from krishiv_py.storage.files import store_at
+from krishiv_py.storage.local import not_mounted
 from krishiv_py.storage.store import Store
 
 
@@ -156,7 +157,8 @@ def writable(folder: str) -> Iterator[None]:
     except (OSError, pa.ArrowException) as problem:
         what, hint = f"the folder {folder} cannot be written", "see to room and rights there, or use another folder"
         got = getattr(problem, "strerror", None) or str(problem)
-        raise PlanError(what, got=got, then="the rows of the query would be lost", hint=hint) from problem
+        passes = True if not_mounted(folder, problem) else None
+        raise PlanError(what, got=got, then="the rows of the query would be lost", hint=hint, transient=passes) from problem
 
 
 @contextmanager
@@ -173,7 +175,8 @@ def placed(folder: str) -> Iterator[None]:
     except OSError as problem:
         got = f"{folder}: {failure_text(problem)}"
         hint = "see to room and rights there, then start the query again with its checkpoint: the batch is written again"
-        raise OperatorError("the files of a batch cannot be written", got=got, hint=hint) from problem
+        passes = True if not_mounted(folder, problem) else None
+        raise OperatorError("the files of a batch cannot be written", got=got, hint=hint, transient=passes) from problem
 
 
 def staging_of(mark: str, batch_id: int) -> str:

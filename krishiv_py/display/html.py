@@ -164,7 +164,8 @@ def _table(names: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
 
 
 def _doubts(progress: Progress) -> list[str]:
-    return [f"<div style='{_WARNING}'><b>⚠ warning</b> {shown(doubt)}</div>" for doubt in progress.doubts]
+    doubts = (*progress.stuck.values(), *progress.doubts)
+    return [f"<div style='{_WARNING}'><b>⚠ warning</b> {shown(doubt)}</div>" for doubt in doubts]
 
 
 def _facts(progress: Progress) -> list[tuple[str, str]]:
@@ -203,6 +204,20 @@ def _late(late: dict[str, int]) -> str:
 def number(n: int) -> str:
     """Return a whole number with a narrow space between thousands."""
     return f"{n:,}".replace(",", "\u202f")  # a narrow space cannot be taken for a decimal mark
+
+
+def digits(value: float, most: int = 3) -> str:
+    """Return a number in a few digits, never as a power of ten.
+
+    Examples
+    --------
+    >>> digits(1_108.4), digits(2.3456), digits(0.00004), digits(0.0123456)
+    ('1\u202f108', '2.35', '0', '0.0123')
+    """
+    if abs(value) >= 10**most:
+        return number(round(value))
+    text = f"{value:.{most}g}"
+    return (f"{value:.{most}f}".rstrip("0").rstrip(".") or "0") if "e" in text else text
 
 
 def _code(text: str) -> str:

@@ -12,17 +12,19 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
 from krishiv_py.display.arrivals import late_table
-from krishiv_py.display.html import cell, number, shown, size
+from krishiv_py.display.html import cell, digits, number, shown, size
 from krishiv_py.display.times import Times, times_html
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_length, show_us
 from krishiv_py.plan.running import Progress
+from krishiv_py.redaction import redacted
 
 _WIDE: Final = 200
 _HIGH: Final = 58
@@ -119,7 +121,11 @@ _MOST_COUNTED: Final = 100_000
 _LONGEST_CELL: Final = 40
 _NEAR_US: Final = 10 * 366 * 24 * 3_600 * 1_000_000
 """A watermark that is farther from the clock than ten years is not compared with it."""
-_SIGNS: Final = {"running": "●", "stopped": "■", "failed": "✖"}
+_SIGNS: Final = {"running": "●", "stopped": "■", "failed": "✖", "stuck": "⚠"}
+_ORDER: Final = ("failed", "stuck", "running", "stopped")
+"""Queries that need somebody are first."""
+_MOST_OPEN: Final = 3
+"""Of more queries only those that need somebody are shown whole; the others are folded."""
 _STEPS_US: Final = tuple(10**n * m * 1_000 for n in range(9) for m in (1, 2, 5))
 
 
@@ -180,7 +186,7 @@ class View:
     problem : str or None
         What made it fail.
     late : dict
-        By stage its late rows, where they are in memory.
+        By stage its late rows, where they are in memory and are to be shown.
     times : sequence of dict
         Seconds by the kind of part, of the last batches.
     """
@@ -193,6 +199,11 @@ class View:
     problem: str | None = None
     late: dict[str, pa.Table] = attrs.field(factory=dict)
     times: Times = ()
+
+    @property
+    def standing(self) -> str:
+        """Return its status, and ``stuck`` for a query that runs and does not go on (``progress.stuck``)."""
+        return "stuck" if self.status == "running" and self.progress.stuck else self.status
 
 
 def page(title: str, views: Iterable[View], nonce: str, now_us: int | None = None) -> str:
@@ -227,18 +238,64 @@ def _part(name: str) -> str:
 def content(views: Iterable[View], now_us: int | None = None) -> str:
     """Return the part of the page that is fetched again and again."""
     now = time.time_ns() // 1_000 if now_us is None else now_us
-    parts = [_query(view, now) for view in views]
-    return "\n".join(parts) or "<p class='aside'>No query runs in this session. The page shows each query that is started.</p>"
+    listed = sorted(views, key=lambda view: _ORDER.index(view.standing) if view.standing in _ORDER else len(_ORDER))
+    if not listed:
+        return "<p class='aside'>No query runs in this session. The page shows each query that is started.</p>"
+    many = len(listed) > _MOST_OPEN
+    parts = [_query(view, now, folded=many and view.standing not in ("failed", "stuck")) for view in listed]
+    return "\n".join([*([_overview(listed, now)] if len(listed) > 1 else []), *parts])
 
 
-def _query(view: View, now_us: int) -> str:
-    sign = _SIGNS.get(view.status, "?")
+def _overview(views: Sequence[View], now_us: int) -> str:
+    """Return one line for each query."""
+    standing = [view.standing for view in views]
+    counts = ", ".join(f"{standing.count(one)} {one}" for one in _ORDER if one in standing)
+    lines = "".join(_line(view, now_us) for view in views)
+    names = ("query", "status", "watermark", "rows", "rows/s", "late", "backlog", "last batch")
+    head = "".join(f"<th>{name}</th>" for name in names)
+    return (
+        f"<nav class='overview' aria-label='all queries'><h2>{len(views)} queries <span class='aside'>{counts}</span></h2>"
+        f"<div class='scroll'><table><tr>{head}</tr>{lines}</table></div></nav>"
+    )
+
+
+def _line(view: View, now_us: int) -> str:
+    now, standing = view.progress, view.standing
+    ended = "none yet" if now.batch_ended_us is None else f"{_span(max(now_us - now.batch_ended_us, 0))} ago"
+    cells = [
+        _distance(now.watermark_us, now_us) or _instant(now.watermark_us),
+        number(now.rows),
+        _rate(view.samples) if view.status == "running" else "",
+        number(sum(now.late.values())),
+        number(sum(now.backlog.values())) if now.backlog else "",
+        ended,
+    ]
+    name = shown(view.name)
+    link = f"<a href='#{_anchor(view.name)}'>{name}</a>"
+    status = f"<span class='{shown(standing)}'>{_SIGNS.get(standing, '?')} {shown(standing)}</span>"
+    return f"<tr><td>{link}</td><td>{status}</td>" + "".join(f"<td>{shown(one)}</td>" for one in cells) + "</tr>"
+
+
+def _anchor(name: str) -> str:
+    return f"query-{quote(redacted(name), safe='')}"
+
+
+def _query(view: View, now_us: int, *, folded: bool = False) -> str:
+    standing = view.standing
+    sign = _SIGNS.get(standing, "?")
     failed = f"<p class='failure'><b>✖ failed</b> {shown(view.problem)}</p>" if view.problem else ""
-    doubts = "".join(f"<p class='warning'><b>⚠ warning</b> {shown(doubt)}</p>" for doubt in _warnings(view.progress))
-    status = f"<span class='{shown(view.status)}'>{sign} {shown(view.status)}</span>"
+    stuck = view.progress.stuck.values() if standing == "stuck" else ()
+    doubts = "".join(
+        f"<p class='warning'><b>⚠ {kind}</b> {shown(doubt)}</p>"
+        for kind, doubts in (("stuck", stuck), ("warning", _warnings(view.progress)))
+        for doubt in doubts
+    )
+    status = f"<span class='{shown(standing)}'>{sign} {shown(standing)}</span>"
+    title = f"<h2>{shown(view.name)} {status}</h2>"
+    begin = f"<details class='whole'><summary>{title}</summary>" if folded else title
     return "".join(
         [
-            f"<section data-query='{shown(view.name)}'><h2>{shown(view.name)} {status}</h2>",
+            f"<section id='{_anchor(view.name)}' data-query='{shown(view.name)}'>{begin}",
             failed,
             doubts,
             _tiles(view, now_us),
@@ -248,10 +305,13 @@ def _query(view: View, now_us: int) -> str:
             _sources(view.progress, now_us),
             _stages(view.progress),
             _late(view),
-            "<details class='why'><summary>Why has the oldest open window not fired?</summary><p></p></details>",
-            "</section>",
+            f"<details class='why'><summary>{_QUESTIONS[view.status == 'failed']}</summary><p></p></details>",
+            "</details></section>" if folded else "</section>",
         ]
     )
+
+
+_QUESTIONS: Final = ("Why has the oldest open window not fired?", "What happens to the windows that are open?")
 
 
 def _warnings(progress: Progress) -> list[str]:
@@ -277,7 +337,7 @@ def _tiles(view: View, now_us: int) -> str:
     now, samples = view.progress, view.samples
     late = sum(now.late.values())
     given = {name: n for name, n in now.sink_rows.items() if name != "late_rows"}
-    share = f"{100 * _late_share(now):.3g} % of the rows" if now.rows else "no rows yet"
+    share = f"{digits(100 * _late_share(now))} % of the rows" if now.rows else "no rows yet"
     ended = now.batch_ended_us
     ago = "none yet" if ended is None else f"ended {_span(max(now_us - ended, 0))} ago"
     tiles = [
@@ -328,7 +388,7 @@ def _chart(title: str, values: np.ndarray[tuple[int], np.dtype[np.float64]], las
     scale = (height - 6) / top if top > 0 else 0.0
     step = width / max(len(values) - 1, 1)
     points = " ".join(f"{i * step:.1f},{height - 3 - max(v, 0.0) * scale:.1f}" for i, v in enumerate(values) if np.isfinite(v))
-    most = f"{top:,.0f}" if top >= 1_000 else f"{top:.4g}"
+    most = digits(top, 4)
     label = f"{title} over the last {span}: now {last}, at most {most}"
     return (
         f"<figure><figcaption>{shown(title)} <b>{shown(last)}</b></figcaption>"
@@ -450,7 +510,7 @@ def _span(length_us: int) -> str:
     """Return a length of time in two digits or so: what a person reads."""
     for unit_us, name in ((86_400_000_000, "days"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms")):
         if length_us >= unit_us:
-            return f"{length_us / unit_us:.3g} {name}"
+            return f"{digits(length_us / unit_us)} {name}"
     return show_us(length_us)
 
 

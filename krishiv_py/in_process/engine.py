@@ -13,6 +13,7 @@ import os
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -47,6 +48,7 @@ from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import under_new_names
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.replay_log import HandedSends, handed_sends
+from krishiv_py.retrying import Backoff
 from krishiv_py.runtime.batch import STAGE
 from krishiv_py.runtime.checkpoint.lease import Lease, writable_checkpoint
 from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE
@@ -60,6 +62,7 @@ from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.storage.checksums import missing
 from krishiv_py.storage.files import store_at
+from krishiv_py.transient import verdict
 
 _LONGEST_WAIT_S: Final = 1.0
 _LET_IN_S: Final = 0.05
@@ -95,8 +98,30 @@ class _Request:
     done: threading.Event = attrs.field(factory=threading.Event)
 
 
+@attrs.frozen(eq=False)
+class Ends:
+    """Holds what a query reads and writes; another one is made for each attempt at a batch that was broken off.
+
+    Attributes
+    ----------
+    readers : list of StreamReader
+        Its streams, in the order of ``plan.reads``.
+    outputs : Outputs
+        Where results and late rows go.
+    tables : LookupTables
+        The tables of its lookup joins.
+    """
+
+    readers: list[StreamReader]
+    outputs: Outputs
+    tables: LookupTables
+
+
 class Engine:
     """Runs the micro-batches of one query, in the thread that calls :meth:`run`.
+
+    What is away in a batch may come back: then the query goes back to its last commit, and runs the batch again, as a restart
+    would. Only what it reads, writes and holds is made again; whoever waits for the query or looks into it notices a pause.
 
     Parameters
     ----------
@@ -104,18 +129,14 @@ class Engine:
         What runs.
     title : str
         The name of the query.
-    readers : list of StreamReader
-        Its streams, in the order of ``plan.reads``.
-    outputs : Outputs
-        Where results and late rows go.
+    ends : callable
+        Makes what it reads and writes.
     ledger : Ledger
         What others see of the query.
     batches : Batches
         When batches are planned.
     checkpoint : str
         Its checkpoint, which it holds by `lease`.
-    tables : Tables
-        The tables of its lookup joins.
     now : callable
         Processing time, µs since the epoch.
     durable : bool
@@ -124,26 +145,33 @@ class Engine:
         What runs the buckets of its stages.
     lookup_results : int
         How many results of each output stay in memory, about.
+    retry_s : float
+        For how long what is away is tried again, s.
     """
 
     def __init__(
         self,
         plan: PhysicalPlan,
         title: str,
-        readers: list[StreamReader],
-        outputs: Outputs,
+        ends: Callable[[], Ends],
         ledger: BucketMetrics,
         batches: Batches,
         checkpoint: str,
         lease: Lease,
-        tables: LookupTables,
         now: Callable[[], int],
         *,
         durable: bool,
         workers: Workers,
         lookup_results: int,
+        retry_s: float = 0.0,
     ) -> None:
-        self.core = changing(Core(plan, title, now(), workers))
+        self._plan, self._title, self._ends, self._batches = plan, title, ends, batches
+        self._lease, self._now, self._workers = lease, now, workers
+        self._checkpoint, self._durable = checkpoint, durable
+        self._limit = Limit(
+            batches.max_rows, batches.max_bytes, batches.interval_us / 1e6 if batches.kind == "target" else None
+        )
+        self._make()
         self.query_id = str(uuid.uuid4())
         self.batch = threading.RLock()
         """Held while a batch is planned and runs."""
@@ -157,25 +185,14 @@ class Engine:
         self._pid = os.getpid()
         self.last = {o.name: LastResults(self.core.stages[o.stage], o.schema, lookup_results) for o in plan.outputs}
         """The newest results, by output."""
-        self._plan, self._lines = plan, BatchLines(title, ledger.counted)
-        self._readers, self._outputs, self._ledger, self._batches = readers, outputs, ledger, batches
-        self._lease, self._now = lease, now
+        self._lines, self._ledger = BatchLines(title, ledger.counted), ledger
         self._control_files = ControlFiles.of(plan, batches)
-        self._log = BatchLog(checkpoint, len(readers), durable, batches._kept)
-        self._state = StateLog(f"{checkpoint}/krishiv/{PROCESS_STATE}", durable, batches._kept)
-        self._checkpoint, self._durable = checkpoint, durable
-        self._tables = tables
         self._closing = threading.Event()
-        self._closings: Closings | None = None
-        self._taken: dict[int, int] = {}
-        self._begun: PlannedBatch | None = None
         self._last_us = self._looked_us = now()
-        self._more = False
         self._took_s = 0.0
-        self._gone = set[Key]()
-        """Values of buckets that were spread out; the next commit takes them out."""
-        self._moved = False
-        """True when the watermark has moved since the last step, as another engine may have left it."""
+        self._backoff = Backoff(retry_s)
+        self.repeats = False
+        """True while it runs the batch that an earlier process had begun: what fails there has failed before."""
         self._requests: list[_Request] = []
         self._over = False
         self._looked_for = 0
@@ -183,12 +200,27 @@ class Engine:
         """Set while somebody waits for sends to be taken."""
         self._cpu_s = self._spent_s = 0.0
         """The CPU time of the last batch, with what was done since the one before; and of all of them."""
-        self._limit = Limit(
-            batches.max_rows, batches.max_bytes, batches.interval_us / 1e6 if batches.kind == "target" else None
-        )
+
+    def _make(self) -> None:
+        """Make what a run begins with: all that the checkpoint is to fill."""
+        plan, ends = self._plan, self._ends()
+        self._readers, self._outputs, self._tables = ends.readers, ends.outputs, ends.tables
+        self.core = changing(Core(plan, self._title, self._now(), self._workers))
+        kept = self._batches._kept
+        self._log = BatchLog(self._checkpoint, len(self._readers), self._durable, kept)
+        self._state = StateLog(f"{self._checkpoint}/krishiv/{PROCESS_STATE}", self._durable, kept)
+        self._closings: Closings | None = None
+        self._taken: dict[int, int] = {}
+        self._begun: PlannedBatch | None = None
+        self._more = self._broken = False
+        self._gone = set[Key]()
+        """Values of buckets that were spread out; the next commit takes them out."""
+        self._moved = False
+        """True when the watermark has moved since the last step, as another engine may have left it."""
         gathering = Gathering.of(plan, self._limit, lambda: self.core.in_force.at(plan.stages[0].times).watermark_us)
-        for reader in readers if batches.kind != "available_now" else ():  # there all batches are planned before the first
-            reader.bounded_by(self._limit, gathering)
+        if self._batches.kind != "available_now":  # there all batches are planned before the first
+            for reader in self._readers:
+                reader.bounded_by(self._limit, gathering)
 
     @contextlib.contextmanager
     def between_batches(self, *, sent: bool = False) -> Iterator[None]:
@@ -349,31 +381,96 @@ class Engine:
 
     def run(self) -> None:
         """Run batches until the query is stopped, or what there was to read is read."""
+        self.repeats = self._begun is not None
+        runs = True
+        while runs:
+            try:
+                self._woken_by_sends()
+                runs = False
+            except _LeftError:
+                return
+            except Exception as problem:  # noqa: BLE001  # of sources, sinks and stores; raised again unless it may pass
+                if not self._went_back(problem):
+                    return
+        if self._state.last >= 0:
+            with contextlib.suppress(CheckpointError, OSError):  # where it was may be gone by now
+                self._lease.check()
+                self._log.commit(self._state.last)
+
+    def _woken_by_sends(self) -> None:
         with contextlib.ExitStack() as waking:
             for reader in self._readers:
                 source = reader.planner.node.source
                 if isinstance(source, SentSource) and source.together is not None:
                     source.handed = HandedSends(self.woken)
                     waking.enter_context(handed_sends(source.spool, source.handed))
-            try:
-                self._go_on()
-            except _LeftError:
-                return
-        if self._state.last >= 0:
-            with contextlib.suppress(CheckpointError, OSError):  # where it was may be gone by now
-                self._lease.check()
-                self._log.commit(self._state.last)
+            self._go_on()
+
+    def _went_back(self, problem: Exception) -> bool:
+        """Wait after a failure, and go back to the last commit; False when the query was stopped meanwhile.
+
+        Nobody looks at the state of a batch that was broken off.
+
+        Raises
+        ------
+        Exception
+            The failure, if it does not pass in time.
+        """
+        is_first, self._ledger.busy_since = not self._ledger.trouble, None
+        with contextlib.ExitStack() as held:
+            if self._broken:
+                held.enter_context(self.batch)
+            while True:
+                pause_s = self._backoff.pause_s(time.monotonic()) if verdict(problem) == "transient" else None
+                if pause_s is None:
+                    raise problem
+                self._ledger.trouble = str(problem)
+                if is_first:
+                    text = f"query {self._title!r} tries again for {self._backoff.limit_s:g} s: {problem}"
+                    warnings.warn(text, RuntimeWarning, stacklevel=2)
+                    is_first = False
+                if self.stopping.wait(pause_s):
+                    return False
+                held.enter_context(self.batch)
+                try:
+                    self._go_back()
+                except Exception as next_problem:  # noqa: BLE001  # as above
+                    problem = next_problem
+                else:
+                    return True
+
+    def _go_back(self) -> None:
+        """Begin again from the checkpoint."""
+        self._lease.check()
+        for reader in self._readers:
+            reader.planner.stop()
+        self.repeats = False
+        self._make()
+        self._broken = True  # until it is as the checkpoint has it
+        self.begin()
+        self._broken = False
+
+    def _well(self) -> None:
+        """Note that nothing is away."""
+        self._backoff.over()
+        self.repeats, self._ledger.trouble = False, ""
 
     def _go_on(self) -> None:
         if self._begun is not None:
+            self._ledger.busy_since = time.monotonic()
             with self.batch:
                 self._run(self._begun, is_replay=True)
+            self._well()
         busy = 0  # batches without a pause while somebody waits for one
         while not self.stopping.is_set():
             self.woken.clear()
             requests = [*self._requests]
+            self._ledger.busy_since = time.monotonic()
             with self.batch:
                 wait_s = self._turn(in_time=not requests)
+            self._ledger.busy_since = None
+            if self._ledger.trouble:
+                self._well()
             busy = 0 if wait_s or not requests else busy + 1
             if wait_s is not None and (requests if wait_s > 0 else self._looked_for or busy > 1):
                 self._answer_those(requests if wait_s > 0 else [])
@@ -464,7 +561,7 @@ class Engine:
                 self._outputs.end()
         for reader in self._readers:
             reader.planner.stop()
-        self._over = True
+        self._over, self._ledger.busy_since = True, None
         for waiting in list(self._requests):
             self._answer(waiting)
         self.core.workers.close()
@@ -512,6 +609,7 @@ class Engine:
         self._ledger.began = time.monotonic()
         with self._lines.batch():
             self._lease.check()
+            self._broken = True
             closes = self._closings is not None and self._closings.begin(planned.number)  # noted before the batch is
             if not is_replay:
                 with batch_part("plan"), writable_checkpoint(self._checkpoint, running=True):
@@ -529,11 +627,12 @@ class Engine:
                 for number, keys in noted_keys(self._checkpoint, planned.number).items():
                     self.core.stages[number].forget(keys, stepped)
 
+            given = dict[str, pa.Table]()
+
             def publish(number: int, output: BatchOutput) -> None:
                 self._lease.check()
                 self._outputs.publish(number, list(output.results.values()), output.late, is_replay=is_replay)
-                for name, results in output.results.items():
-                    self.last[name].put(results)
+                given.update(output.results)
 
             snapshot = planned.snapshot or any(control.snapshot for control, _ in controls)
             self._ledger.tables = self._tables.begin(planned.number)
@@ -544,6 +643,9 @@ class Engine:
                 self._closings.published(planned.number, {CLOSED})  # a repeated batch closes them by its own note
             with batch_part("commit"), writable_checkpoint(self._checkpoint, running=True):
                 self._commit(planned)
+            self._broken = False
+            for name, results in given.items():
+                self.last[name].put(results)
             for reader in self._readers:
                 reader.planner.published()
         self._took_s = time.monotonic() - self._ledger.began

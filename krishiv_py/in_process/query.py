@@ -26,6 +26,7 @@ from krishiv_py.plan.checks import PathLike, a_number, a_path, wait_us
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.query import BucketMetrics, QueryRows, RunningQuery, holding
+from krishiv_py.transient import verdict
 
 if TYPE_CHECKING:
     from krishiv_py.in_process import moving
@@ -157,7 +158,11 @@ class ProcessQuery(RunningQuery):
         kind = own_type(type(problem)) if isinstance(problem, KrishivError) else OperatorError
         said = str(problem) if isinstance(problem, KrishivError) else failure_text(problem)
         where = "" if "batch " in said else f"batch {self._engine.core.batch_id}: "
-        return kind(f"query {self._name!r} failed: {where}{said}")
+        error = kind(f"query {self._name!r} failed: {where}{said}")
+        error._verdict = verdict(problem)
+        if error._verdict == "unknown" and self._engine.repeats:  # it failed there in an earlier run, too
+            error._verdict = "lasting"
+        return error
 
     def _raise_problem(self) -> None:
         problem = self.exception()
@@ -213,9 +218,9 @@ class ProcessQuery(RunningQuery):
 
     def state(self, stage: str | None = None) -> pa.Table:
         """Return the windows in state of the last `stage`, or of the one of this name, with their aggregates so far."""
-        stage_ = self._engine.core.stages[self._plan.stage_called(stage)]
+        number = self._plan.stage_called(stage)
         with self._engine.between_batches():
-            return stage_.state()
+            return self._engine.core.stages[number].state()
 
     def lookup(
         self,
@@ -242,7 +247,9 @@ class ProcessQuery(RunningQuery):
             with self._engine.between_batches(sent=True) if sent else contextlib.nullcontext():
                 return results.of(keys, last, at_us)
         with self._engine.between_batches(sent=sent):
-            indexes = self._indexes.setdefault(number, KeyIndexes(self._engine.core.stages[number]))
+            indexes = self._indexes.get(number)
+            if indexes is None or indexes.stage is not self._engine.core.stages[number]:
+                indexes = self._indexes[number] = KeyIndexes(self._engine.core.stages[number])
             rows = indexes.open_windows(keys_of(indexes.stage.stage, key))
         return rows if at_us is None else holding(rows, at_us, indexes.stage.spec)
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.query import BoundedResult, Query
+from krishiv_py.api.query import BoundedResult
 from krishiv_py.api.session_options import MOST_LOOKUP_RESULTS, DurabilityProfile
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, SessionClosedError, shown
 from krishiv_py.in_process.bounded import run_bounded
-from krishiv_py.in_process.engine import Engine, kept_core
+from krishiv_py.in_process.engine import Ends, Engine, kept_core
 from krishiv_py.in_process.memory import keep_freed_columns, keep_freed_memory
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
@@ -106,16 +106,16 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         self._alive("collect()")
         return run_bounded(attrs.evolve(plan, engine=self.engine), lambda: self.clock(), progress, self.workers)
 
-    def start(
+    def _start(
         self,
         plan: PhysicalPlan,
         sinks: tuple[Sink, ...],
         checkpoint: str | None,
         batches: Batches,
         name: str | None,
-        begin: Begin | None = None,
-    ) -> Query:
-        """See :class:`~krishiv_py.api.query.Runner`."""
+        begin: Begin | None,
+    ) -> ProcessQuery:
+        """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
         self._alive("start()")
         self._check_name(name)
         plan = attrs.evolve(plan, engine=self.engine)
@@ -180,35 +180,36 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
 
         notes = CheckpointNotes(checkpoint, durable)
         claim = notes.claim(plan, 1, _ENGINE)
-        reached: list[BucketMetrics] = []
-        aligned = alignments(plan, lambda: reached[0].sources_us, now)
-        waiting = tuple({id(a): a for a, _ in aligned.values()}.values())
-        ledger = BucketMetrics(_NoNotes(checkpoint), plan.stages, plan.last, plan.clocks.initial, waiting)
-        reached.append(ledger)
-        kept = batches._kept
-        streams = readers(plan, checkpoint, now, aligned, durable=durable, workers=self.workers, kept=kept)
-        claim_outputs(plan, sinks, claim.outputs, checkpoint)
-        workers = Workers(self.workers)
-        outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable, workers=workers)
-        begun = max(batches_of(checkpoint), default=-1)
-        tables = LookupTables(checkpoint, lookup_tables(plan), now, durable, begun, notes.has_tables, notes.note_tables, kept)
+        ledger = BucketMetrics(_NoNotes(checkpoint), plan.stages, plan.last, plan.clocks.initial)
+        kept, workers = batches._kept, Workers(self.workers)
+
+        def ends() -> Ends:
+            aligned = alignments(plan, lambda: ledger.sources_us, now)
+            ledger.aligned = tuple({id(a): a for a, _ in aligned.values()}.values())
+            streams = readers(plan, checkpoint, now, aligned, durable=durable, workers=self.workers, kept=kept)
+            claim_outputs(plan, sinks, claim.outputs, checkpoint)
+            outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable, workers=workers)
+            begun, looked_up = max(batches_of(checkpoint), default=-1), lookup_tables(plan)
+            tables = LookupTables(checkpoint, looked_up, now, durable, begun, notes.has_tables, notes.note_tables, kept)
+            ledger.backlog = lambda: backlogs([stream.planner for stream in streams])
+            return Ends(streams, outputs, tables)
+
         engine = Engine(
             plan,
             title,
-            streams,
-            outputs,
+            ends,
             ledger,
             batches,
             checkpoint,
             opened.lease,
-            tables,
             now,
             durable=durable,
             workers=workers,
             lookup_results=self.lookup_results,
+            retry_s=self.retry_s,
         )
-        ledger.backlog = lambda: backlogs([stream.planner for stream in streams])
         engine.begin()
+        ledger.rows_before = ledger.counted().rows
         warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
         for read in plan.reads:
             if isinstance(read.source, MemorySource):

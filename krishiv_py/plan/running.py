@@ -188,6 +188,12 @@ class TableVersion:
     rows: int
 
 
+HUNG_S: Final = 600.0
+"""For how long a batch may run, and a backlog may wait for the end of one, before a query counts as stuck, s."""
+STILL_S: Final = 300.0
+"""For how long rows may come without a moving watermark, s."""
+
+
 @attrs.frozen
 class Progress:
     """The progress of a query.
@@ -200,6 +206,8 @@ class Progress:
         The watermark of that batch, µs; minus 2**63 while unset.
     rows : int
         Input rows so far, over all restarts.
+    run_rows : int
+        Those of this run: 0 after a start that has found nothing new.
     late : dict
         Refused rows by reason, so far.
     counters : dict
@@ -239,6 +247,16 @@ class Progress:
         How long the last finished micro-batch took, s: reading, windows and both outputs.
     batch_ended_us : int or None
         When it ended, µs since the epoch by the clock of the machine; None before the first.
+    busy_seconds : float
+        How long the batch in hand has run so far, with the look for what it reads, s; 0 between two batches.
+    still_seconds : float
+        For how long rows have come while the watermark did not move, s; 0 while it moves, and while no window waits for it.
+    backlog_seconds : float
+        For how long each look at `backlog` has found some, s, as far as somebody looked; 0 while there is none.
+    stalled_seconds : float
+        The part of that since the last batch ended, s.
+    trouble : str
+        What is away, while the query tries again (docs/running.md, "What is away"); empty while nothing is.
     doubts : tuple of str
         What looks wrong in this run, such as seconds that are read as milliseconds, or a late handler that raises, and what
         helps.
@@ -278,6 +296,12 @@ class Progress:
     tables: dict[str, TableVersion] = attrs.field(factory=dict)
     batch_seconds: float = attrs.field(default=0.0, eq=False)
     batch_ended_us: int | None = attrs.field(default=None, eq=False)
+    run_rows: int = attrs.field(default=0, eq=False)
+    busy_seconds: float = attrs.field(default=0.0, eq=False)
+    still_seconds: float = attrs.field(default=0.0, eq=False)
+    backlog_seconds: float = attrs.field(default=0.0, eq=False)
+    stalled_seconds: float = attrs.field(default=0.0, eq=False)
+    trouble: str = ""
     doubts: tuple[str, ...] = ()
     stages: dict[str, Progress] = attrs.field(factory=dict)
 
@@ -291,12 +315,42 @@ class Progress:
         """The watermark as readable text."""
         return show_instant(self.watermark_us)
 
+    @property
+    def stuck(self) -> dict[str, str]:
+        """Sentences about what keeps it from going on, by the reason; empty while it goes on.
+
+        The reasons are ``away`` (it tries again), ``batch`` (the one in hand runs for ten minutes), ``watermark`` (rows come,
+        and windows wait for five minutes) and ``backlog`` (some waits, and no batch has ended for ten minutes). The metric
+        ``query_stuck``, its alert, ``/readyz`` and the page of a session go by them.
+
+        Examples
+        --------
+        >>> Progress(busy_seconds=720).stuck
+        {'batch': 'the batch in hand, or the look for it, has run for 12 min'}
+        """
+        reasons = {"away": f"it tries again: {self.trouble}"} if self.trouble else {}
+        if self.busy_seconds >= HUNG_S:
+            reasons["batch"] = f"the batch in hand, or the look for it, has run for {_minutes(self.busy_seconds)}"
+        if self.still_seconds >= STILL_S:
+            still = f"rows come, and the watermark has not moved for {_minutes(self.still_seconds)}"
+            reasons["watermark"] = still + self._slowest()
+        if self.stalled_seconds >= HUNG_S:
+            reasons["backlog"] = f"a backlog waits, and no batch has ended for {_minutes(self.stalled_seconds)}"
+        return reasons
+
+    def _slowest(self) -> str:
+        """Return a clause that names the source that holds the watermark, where there are several."""
+        marks = {name: us for name, us in self.source_watermarks_us.items() if name and name not in self.idle_sources}
+        if len(marks) < 2:
+            return ""
+        return f": it waits for the source {min(marks, key=lambda name: marks[name])}, which an idle time-out would let go"
+
     def __str__(self) -> str:
         late = ", ".join(f"{n} {r}" for r, n in self.late.items() if n) or "none"
         late += "".join(f", {text}" for text in dropped_by(self))
         held = "".join(f", held back: {name} {times}" for name, times in sorted(self.held_back.items()))
         seen = "".join(f", table {name}: version {one.version}" for name, one in self.tables.items())
-        doubts = "".join(f", ! {problem}" for problem in self.doubts)
+        doubts = "".join(f", ! {problem}" for problem in (*([self.trouble] if self.trouble else []), *self.doubts))
         windows = "window" if self.open_windows == 1 else "windows"
         silent = [name for name, us in self.source_watermarks_us.items() if us == UNSET]
         holds = self.watermark_us == UNSET and len(silent) < len(self.source_watermarks_us)
@@ -327,6 +381,10 @@ def dropped_by(progress: Progress) -> list[str]:
 def dropped(counters: Mapping[str, int]) -> list[str]:
     """Return what was counted and is in no output, where there is some."""
     return [f"{words} {counters[name]}" for name, words in _DROPPED.items() if counters.get(name)]
+
+
+def _minutes(length_s: float) -> str:
+    return f"{length_s / 60:.0f} min"
 
 
 def of_stages(stages: dict[str, Progress], inputs: Sequence[int], leading: int) -> Progress:

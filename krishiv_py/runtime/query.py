@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import attrs
@@ -33,7 +33,7 @@ from krishiv_py.missing import OfOneProcess, answering
 from krishiv_py.plan.checks import PathLike
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.options.late import SparedLateEventHandler
-from krishiv_py.plan.running import Progress, TableVersion, of_stages, waiting
+from krishiv_py.plan.running import STILL_S, Progress, TableVersion, of_stages, waiting
 from krishiv_py.planner.cut import StagePlan, input_stages, leading_stage
 from krishiv_py.planner.explain import explain
 from krishiv_py.planner.physical import PhysicalPlan
@@ -150,6 +150,8 @@ class BucketMetrics:
     """Sources that no watermark waits for."""
     began: float = attrs.field(factory=time.monotonic)
     """The time at which the batch in hand was begun, s of a clock that never goes back."""
+    busy_since: float | None = None
+    """The time at which the look for the batch in hand was begun, s of the same clock; None between two batches."""
     seconds: float = 0.0
     shown_us: int = UNSET
     """The watermark after the last batch, µs."""
@@ -160,8 +162,19 @@ class BucketMetrics:
     """The newest event time of each partition in this run."""
     moved_us: dict[str, int] = attrs.field(factory=dict)
     """The last time that the watermark of each source moved, µs since the epoch; under "" that of the whole query."""
+    trouble: str = ""
+    """The error over something that is away, while it is tried again; empty while nothing is."""
     backlog: Callable[[], dict[str, Backlog]] = dict
     """Asks what no batch has taken, by source."""
+    rows_before: int = 0
+    """The rows that earlier runs have read."""
+    _still_since: float | None = None
+    """The time at which rows came first after the watermark had moved, s of the same clock."""
+    _came: float = 0.0
+    """The time at which rows came last."""
+    _rows: int = 0
+    _caught_up: float | None = None
+    """The last time at which a look found no backlog."""
     _lock: Any = attrs.field(factory=threading.Lock)
     _inputs: tuple[int, ...] = attrs.field(init=False)
     _leading: int = attrs.field(init=False)
@@ -180,6 +193,7 @@ class BucketMetrics:
             self.advances += now.later(self.moment)
             self.moment = now
             self.seconds, self.ended_us = time.monotonic() - self.began, time.time_ns() // 1_000
+            self._note_still(moved=min(now.every) != self.shown_us)
             reached = {**sources_us, ONLY: min(now.every)}
             before = {**self.sources_us, ONLY: self.shown_us}
             self.moved_us |= {name: self.ended_us for name, us in reached.items() if us != before.get(name, UNSET)}
@@ -247,19 +261,59 @@ class BucketMetrics:
         """Return the sums over all buckets, and what sources say."""
         values, first, held = self._by_stage(), self.stages[0].spec.name, self._held()
         backlog, by_partition = waiting(self.backlog())
+        ended = self.ended_us
         values[first] = attrs.evolve(
             values[first], idle_sources=self.idle, held_back=held, backlog=backlog, partition_backlog=by_partition
         )
+        whole = self._whole(values)
         return attrs.evolve(
-            self._whole(values),
+            whole,
+            run_rows=whole.rows - self.rows_before,
             watermark_advances=self.advances,
             held_back=held,
             backlog=backlog,
             partition_backlog=by_partition,
             tables=dict(self.tables),
+            busy_seconds=self.busy_seconds,
+            still_seconds=self._still_seconds(),
+            backlog_seconds=(behind_s := self._backlog_seconds(backlog)),
+            stalled_seconds=behind_s if ended is None else min(behind_s, max(time.time() - ended / 1e6, 0.0)),
+            trouble=self.trouble,
             doubts=self.doubts,
             partition_times_us=self.partition_times_us,
         )
+
+    @property
+    def busy_seconds(self) -> float:
+        """Return how long the batch in hand has run, with the look for what it reads."""
+        since = self.busy_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def _still_seconds(self) -> float:
+        """Return for how long rows have come and wait, and the watermark has not moved."""
+        since, now = self._still_since, time.monotonic()
+        if since is None or not self.open:
+            return 0.0
+        several = sum(1 for name in self.sources_us if name) > 1
+        # of a single source that is silent nothing waits for another one
+        return now - since if several or now - self._came < STILL_S else 0.0
+
+    def _backlog_seconds(self, backlog: Mapping[str, int]) -> float:
+        now = time.monotonic()
+        if self._caught_up is None or not any(backlog.values()):
+            self._caught_up = now
+        return now - self._caught_up
+
+    def _note_still(self, *, moved: bool) -> None:
+        """Note whether rows have come since the watermark moved."""
+        rows, self._rows = self._rows, sum(report.counters.get("rows", 0) for report in self.buckets.values())
+        now = time.monotonic()
+        if self._rows > rows:
+            self._came = now
+        if moved:
+            self._still_since = None
+        elif self._rows > rows and self._still_since is None:
+            self._still_since = now
 
     def counted(self) -> BatchCounts:
         """Return what the line of a micro-batch says, at a small part of the cost of :meth:`progress`."""
@@ -515,7 +569,10 @@ class RunningQuery(OfOneProcess):
     @property
     def progress(self) -> Progress:
         """Watermark, late counts, open windows, state."""
-        return self._lateness.seen(self._ledger.progress())
+        now = self._lateness.seen(self._ledger.progress())
+        if self.status == "running":
+            return now
+        return attrs.evolve(now, trouble="", busy_seconds=0.0, still_seconds=0.0, backlog_seconds=0.0, stalled_seconds=0.0)
 
     def lateness(self, stage: str | None = None) -> LatenessProfile:
         """Return how late the rows of a source have come so far."""

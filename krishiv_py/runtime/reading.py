@@ -120,7 +120,7 @@ def opened(store: Store, path: str, shown: str, *, as_lines: bool = False) -> It
 def gone(shown: str) -> SourceError:
     """Return the error for a file that was listed and is not there when it is to be read."""
     hint = "put it back; remove files only after the batch that reads them is done"
-    return SourceError("a file went before it was read", got=shown, hint=hint)
+    return SourceError("a file went before it was read", got=shown, hint=hint, transient=True)
 
 
 def _compression(path: str) -> str | None:
@@ -175,7 +175,8 @@ def located(path: str, *, streaming: bool, here: bool) -> Located:
     own = os.path.abspath(of_this_machine(path).removeprefix("file://").removeprefix("file:"))
     if not os.path.exists(own):
         if not PATTERN.search(own):
-            raise SourceError("there is no such file or folder", got=path, hint="correct the path, or make the folder before")
+            hint = "correct the path, or make the folder before"
+            raise SourceError("there is no such file or folder", got=path, hint=hint, transient=True)
         if not streaming and not any(glob.iglob(own)) and "{" not in own:
             raise SourceError("no file matches the pattern", got=path, hint="correct the pattern")
         return Located(own, literal=False)

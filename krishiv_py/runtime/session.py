@@ -15,6 +15,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.session_options import DurabilityProfile
+from krishiv_py.connectors.sink import Sink
 from krishiv_py.ending import runners, stop_at_end
 from krishiv_py.engine.closing import why_text
 from krishiv_py.errors import PlanError, SessionClosedError
@@ -22,9 +23,11 @@ from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.watermark import Clocks, no_such_source
 from krishiv_py.plan.durations import TimePoint
 from krishiv_py.plan.nodes import MemorySource
+from krishiv_py.plan.options.query import Batches, Begin
 from krishiv_py.planner.physical import Engine, PhysicalPlan
 from krishiv_py.planner.why import Standing
 from krishiv_py.replay_log import wall_clock_us
+from krishiv_py.retrying import RETRY_S, retried
 from krishiv_py.runtime.beginning import changes_against
 from krishiv_py.runtime.checkpoint.sparklog import trim
 from krishiv_py.runtime.query import RunningQuery
@@ -55,6 +58,8 @@ class SessionRunner(Generic[Q]):
         The handles of its queries.
     watchers : list of callable
         Called with each query that has started.
+    retry_s : float
+        For how long what is away is tried again, s.
     """
 
     engine: Engine | None = None
@@ -67,6 +72,7 @@ class SessionRunner(Generic[Q]):
         self.clock: Callable[[], int] = wall_clock_us
         self.queries: list[Q] = []
         self.watchers: list[Callable[[Q], None]] = []
+        self.retry_s = RETRY_S
         self._folder: str | None = None
         self._stopped, self._pid = False, os.getpid()
         self._changing = threading.Lock()
@@ -112,6 +118,34 @@ class SessionRunner(Generic[Q]):
             then = "the library cannot distinguish the two, which might share a checkpoint"
             hint = "stop() it first, or start this one under another name; session.queries has the running ones"
             raise PlanError(f"a query named {name!r} runs already", got="the name of a running query", then=then, hint=hint)
+
+    def start(
+        self,
+        plan: PhysicalPlan,
+        sinks: tuple[Sink, ...],
+        checkpoint: str | None,
+        batches: Batches,
+        name: str | None,
+        begin: Begin | None = None,
+    ) -> Q:
+        """See :class:`~krishiv_py.api.query.Runner`; tried again while something is away."""
+        return retried(
+            lambda: self._start(plan, sinks, checkpoint, batches, name, begin),
+            self.retry_s,
+            f"the start of {name or plan.title}",
+        )
+
+    def _start(
+        self,
+        plan: PhysicalPlan,
+        sinks: tuple[Sink, ...],
+        checkpoint: str | None,
+        batches: Batches,
+        name: str | None,
+        begin: Begin | None,
+    ) -> Q:
+        """Start a query, or leave nothing of it."""
+        raise NotImplementedError
 
     def _add(self, query: Q, begin: Callable[[], None] = lambda: None) -> None:
         """Let a query `begin`, keep its handle, and forget those that have ended.

@@ -199,16 +199,16 @@ class SparkRunner(SessionRunner[StreamQuery]):
         finally:
             shutil.rmtree(sends, ignore_errors=True)
 
-    def start(
+    def _start(
         self,
         plan: PhysicalPlan,
         sinks: tuple[Sink, ...],
         checkpoint: str | None,
         batches: Batches,
         name: str | None,
-        begin: Begin | None = None,
+        begin: Begin | None,
     ) -> StreamQuery:
-        """See :class:`~krishiv_py.api.query.Runner`."""
+        """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
         self._alive("start()")
         batches._check_for_spark()
         self._check_name(name)

@@ -182,7 +182,7 @@ class BatchSteps:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         self.halt.thread = threading.get_ident()
-        self.ledger.began = time.monotonic()
+        self.ledger.began = self.ledger.busy_since = time.monotonic()
         try:
             with self._lines.batch():
                 self._run(frame, batch_id)
@@ -192,7 +192,7 @@ class BatchSteps:
             self.halt.problem = failed_batch(problem, self.plan.title, batch_id)
             raise self.halt.problem from passable(cause(problem))
         finally:
-            self.halt.thread = None
+            self.halt.thread = self.ledger.busy_since = None
 
     def _run(self, frame: DataFrame, batch_id: int) -> None:
         self.lease.check()
@@ -386,6 +386,7 @@ def start(
     )
     reached.append(ledger)
     ledger.restore()
+    ledger.rows_before = ledger.counted().rows
     ledger.backlog = lambda: backlogs(planning)
     warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
     clock = first_clock(plan, opened, now, batches._kept)

@@ -47,6 +47,10 @@ _REFUSALS: Final[dict[str, type[OSError]]] = {
     "ParentNotDirectoryException": NotADirectoryError,
     "PathIsNotDirectoryException": NotADirectoryError,
     "NotDirectoryException": NotADirectoryError,
+    "NotReplicatedYetException": BlockingIOError,
+    "RetriableException": BlockingIOError,
+    "SafeModeException": BlockingIOError,
+    "StandbyException": BlockingIOError,
 }
 _clients: Final[dict[str, tuple[Mapping[str, str], Client]]] = {}
 _making: Final = threading.RLock()
@@ -298,8 +302,15 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
         """Write at the end of a file."""
         if self._info(path).type == pafs.FileType.NotFound:
             return self.open_output_stream(path, metadata)
-        with as_os_errors():
-            written = hdfs_client(self.host).append(hdfs_path(path))
+        until, written = time.monotonic() + _REPORTED_S, None
+        while written is None:
+            try:
+                with as_os_errors():
+                    written = hdfs_client(self.host).append(hdfs_path(path))
+            except BlockingIOError:  # no datanode has reported yet what was closed a moment ago
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_POLL_S)
         return pa.PythonFile(io.BufferedWriter(_Failed(written), _BUFFER), mode="w")
 
 
@@ -441,6 +452,7 @@ _WHY: Final = (
     (("Permission denied", "denied"), "the user may not do that"),
     (("afe mode",), "the namenode takes no files yet"),
 )
+_LASTING_REASONS: Final = [why for signs, why in _WHY if signs[0] not in ("Connection refused", "afe mode")]
 _HINT: Final = (
     "see to the namenode and to Spark's settings spark.hadoop.fs.defaultFS and spark.hadoop.dfs.…, or HADOOP_CONF_DIR; the "
     "user is HADOOP_USER_NAME, else the one of the process"
@@ -504,7 +516,9 @@ def _write(system: Hdfs, folder: str) -> None:
 
 def _unreached(path: str, problem: str) -> EnvironmentSetupError:
     why = next((why for signs, why in _WHY if any(sign in problem for sign in signs)), "the namenode refuses")
-    return EnvironmentSetupError(f"{path} cannot be reached: {why}", got=problem, hint=_HINT)
+    return EnvironmentSetupError(
+        f"{path} cannot be reached: {why}", got=problem, hint=_HINT, transient=why not in _LASTING_REASONS
+    )
 
 
 def _open(scheme: str, host: str, path: str) -> tuple[Store, str]:

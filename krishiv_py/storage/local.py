@@ -39,6 +39,16 @@ def private_folder(path: str | Path) -> None:
             os.mkdir(path, _PRIVATE)
 
 
+def not_mounted(path: str, problem: BaseException) -> bool:
+    """Return whether a place on this machine cannot be reached as a folder above it is missing, which a mount may bring."""
+    if "://" in path and not path.startswith("file:"):
+        return False
+    if isinstance(problem, FileNotFoundError):
+        return True
+    folder = Path(path.removeprefix("file:")).parent
+    return getattr(problem, "errno", None) in (errno.EACCES, errno.EPERM, errno.EROFS) and not folder.exists()
+
+
 def sync(path: str) -> None:
     """Let a file, or the names in a folder, survive a loss of power."""
     opened = os.open(path, os.O_RDONLY)

@@ -26,6 +26,10 @@ import pyarrow.fs as pafs
 from krishiv_py.errors import PlanError
 from krishiv_py.storage.checksums import missing, sealed, unsealed
 
+NO_ANSWER: Final = "no store answers there"
+REFUSES: Final = "the store refuses"
+PASSING: Final = (NO_ANSWER, REFUSES)
+"""The reasons for which a store is not reached that may pass: of the second kind are its own failures, too."""
 _known: Final[dict[str, str]] = {}
 connections: Final[list[Callable[[], None]]] = []
 """Functions that forget how stores are reached; each module that keeps connections adds its own."""

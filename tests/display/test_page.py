@@ -60,6 +60,12 @@ def test_it_shows_what_runs(session: Session) -> None:
     sender.send([{"user": "late user", "at": 200}])
     query.process_all_available()
     with session.ui(port=0) as page:
+        text = get(page.url)[1]
+        assert "33.3 % of the rows" in text and "late user" not in text, "values are shown to whoever asks for them"
+    with session.ui(port=0, late_rows=True, leave_out=["user"]) as page:
+        text = get(page.url)[1]
+        assert "Last late rows of" in text and "late user" not in text
+    with session.ui(port=0, late_rows=True) as page:
         code, text, headers = get(page.url)
         assert code == 200 and "tumbling 1 s" in text and "late user" in text
         assert "<dd>3<small>" in text, "three rows"
@@ -92,6 +98,28 @@ def test_a_failed_query_is_shown_with_its_problem(session: Session) -> None:
         query.process_all_available()
     with session.ui(port=0) as page:
         assert "✖ failed" in get(page.url)[1] and "ZeroDivisionError" in get(page.url)[1]
+        why = get(f"{page.url}why?query=q")[1]
+        assert why.startswith("The query has failed") and "ZeroDivisionError" in why
+
+
+def test_of_many_queries_those_that_need_somebody_are_first() -> None:
+    day_us = 86_400_000_000
+    views = [View(f"q{n}", "running", Progress(batch_id=1, rows=10, batch_ended_us=day_us)) for n in range(28)]
+    views += [View("hung", "running", Progress(busy_seconds=1_200)), View("broken", "failed", Progress(), problem="of a sink")]
+    text = content(views, 1_200 * day_us)
+    overview = text[: text.index("</nav>")]
+    assert "30 queries" in overview and "1 failed, 1 stuck, 28 running" in overview
+    assert overview.index("broken") < overview.index("hung") < overview.index("q0")
+    assert re.findall(r"data-query='([^']*)'", text)[:3] == ["broken", "hung", "q0"]
+    assert text.count("<details class='whole'>") == 28 and "⚠ stuck</b> the batch in hand" in text
+    assert "1\u202f199 days ago" in text and "e+" not in text
+    assert "#query-broken" in overview and "id='query-broken'" in text
+    assert "<nav" not in content(views[:1])
+
+
+def test_columns_to_leave_out_are_of_late_rows() -> None:
+    with Session.in_process() as session, pytest.raises(PlanError, match="late_rows=True"):
+        session.ui(port=0, leave_out=["user"])
 
 
 def test_it_goes_with_the_session_and_its_port_is_free_again() -> None:

@@ -24,6 +24,7 @@ from krishiv_py.errors import RAISED, PlanError, SourceError, failure_text, requ
 from krishiv_py.plan.checks import a_function, a_path, a_text
 from krishiv_py.redaction import HIDDEN, is_secret, shown_settings, shown_text
 from krishiv_py.storage.datasets import Dataset, server_of
+from krishiv_py.transient import verdict
 
 OWNED: Final[dict[str, str]] = {
     "bootstrap.servers": "bootstrap_servers=",
@@ -133,7 +134,26 @@ class Connection:
         got = f"{self.servers}: {self.clean(said)}"
         if self.oauth is not None and self.oauth.problem:
             what, got, hint = "the function oauth_cb gave no token", f"{got}; {self.oauth.problem}", _TOKEN_HINT
-        return SourceError(what, got=got, then=so, hint=hint)
+        return SourceError(what, got=got, then=so, hint=hint, transient=may_pass(problem))
+
+
+_LASTING: Final = re.compile(
+    "AUTHORIZATION|AUTHENTICATION|^_?INVALID_|^MSG_SIZE_TOO_LARGE$|UNSUPPORTED|^_FENCED$|^_NOT_IMPLEMENTED$|^OFFSET_OUT_OF_RANGE$"
+)
+"""Names of librdkafka's errors that a repetition meets again; all others are of brokers that are away, or busy."""
+
+
+def may_pass(problem: BaseException) -> bool:
+    """Return whether a repetition may help about an exception of librdkafka's; nobody's answer is one that does."""
+    error = problem.args[0] if problem.args else None
+    if hasattr(error, "retriable"):
+        return error_passes(error)
+    return isinstance(problem, NoAnswer) or verdict(problem) == "transient"
+
+
+def error_passes(error: Any) -> bool:
+    """Return whether a repetition may help about an error of librdkafka's."""
+    return bool(error.retriable()) or not _LASTING.search(error.name())
 
 
 def brokers(servers: object) -> str:
@@ -402,7 +422,8 @@ def matching(connection: Connection, pattern: str, within_s: float) -> list[str]
 def _no_topic(connection: Connection, topic: str, error: Any, so: str) -> SourceError:
     got = f"{topic!r} at {connection.servers}: {error.str()}"
     hint = "create it, or see how its name is written and whether you may read it"
-    return NoTopicError("a topic cannot be read", got=got, then=so, hint=hint)
+    passes = error_passes(error)  # a topic may be made, or its broker has not heard of it yet
+    return NoTopicError("a topic cannot be read", got=got, then=so, hint=hint, transient=passes)
 
 
 def _check_partitions(places: Iterable[Place], there: list[Place]) -> None:

@@ -221,6 +221,7 @@ class Fetcher:
                     got=f"{wanted}, offsets {place.next} to {wanted.end}, for {within_s:g} s",
                     then="the batch cannot be finished",
                     hint="see to the broker, then start the query again: it goes on with this batch",
+                    transient=True,
                 )
 
     def _fetch(self, place: _Fetched, end: int) -> None:

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.kafka.client import Connection, Option, brokers, check_promise, connection, kafka, partitions
+from krishiv_py.connectors.kafka.client import (
+    Connection,
+    Option,
+    brokers,
+    check_promise,
+    connection,
+    error_passes,
+    kafka,
+    partitions,
+)
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName, TransactionalSink
 from krishiv_py.connectors.tables.keys import OP, is_log
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SourceError, shown
@@ -149,7 +158,7 @@ class Writer:
         try:
             partitions(self.connection, (self.topic,), self.within_s, "nothing can be written")
         except SourceError as problem:
-            raise OperatorError(str(problem)) from None
+            raise OperatorError(str(problem), transient=problem.transient) from None
 
     def last(self) -> int | None:
         """Number of the last batch whose transaction was committed."""
@@ -313,7 +322,8 @@ class Writer:
         got = f"topic {self.topic} at {self.connection.servers}: {said}"
         seen = "its rows are not visible" if self.transactional else "some of its rows may be there"
         hint = _AGAIN if error is None else _HINTS.get(error.name(), _AGAIN)
-        return kind("Kafka did not take a batch", got=got, then=seen, hint=hint)
+        passes = error is None or error_passes(error)
+        return kind("Kafka did not take a batch", got=got, then=seen, hint=hint, transient=passes)
 
 
 def _written(config: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, redacted
 from krishiv_py.storage.datasets import Dataset
+from krishiv_py.transient import verdict
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
@@ -137,6 +139,11 @@ _MEANINGS: Final = {
     "40P01": ("another transaction was in the way", "start the query again: the batch is written again"),
     "53100": ("the disk of the server is full", "make room, and start the query again: the batch is written again"),
 }
+_REFUSES_US: Final = re.compile(
+    r"password|authentication failed|pg_hba\.conf|role .* (?:does not exist|is not permitted)|database .* does not exist|"
+    r"certificate|invalid connection option|SSL (?:error|was required)|no such user"
+)
+"""Words of a server that refuses, in English; a code comes with no refused connection, so other words may pass."""
 _AWAY: Final = ("the server went away", "start the query again: the batch is written again, or recognised if it is there")
 
 
@@ -214,7 +221,8 @@ class Database:
         except psycopg.Error as problem:
             got = f"{self.title}: {self.clean(str(problem))}"
             hint = "see that the server runs, and that address, user and password are right"
-            raise OperatorError("PostgreSQL cannot be reached", got=got, hint=hint) from None
+            passes = not _REFUSES_US.search(str(problem))
+            raise OperatorError("PostgreSQL cannot be reached", got=got, hint=hint, transient=passes) from None
 
     def failed(self, table: str, problem: BaseException) -> OperatorError:
         """Return the error for a statement that failed."""
@@ -222,7 +230,8 @@ class Database:
         is_gone = code[:2] in ("08", "57") or not code
         what, hint = _AWAY if is_gone else _MEANINGS.get(code, ("PostgreSQL refuses rows", "see the text of the server"))
         got = f"table {table} in {self.title}: {self.clean(str(problem))}"
-        return OperatorError(what, got=got, then="the batch is not written", hint=hint)
+        passes = is_gone or verdict(problem) == "transient"
+        return OperatorError(what, got=got, then="the batch is not written", hint=hint, transient=passes)
 
     def clean(self, text: str) -> str:
         """One line of a `text` without secrets."""

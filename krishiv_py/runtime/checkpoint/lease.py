@@ -27,7 +27,7 @@ import pyarrow as pa
 from krishiv_py.errors import CheckpointError
 from krishiv_py.storage.checksums import sealed, unsealed
 from krishiv_py.storage.files import store_at
-from krishiv_py.storage.local import DISK, private_folder, unlock
+from krishiv_py.storage.local import DISK, not_mounted, private_folder, unlock
 from krishiv_py.storage.store import Store, Version
 
 
@@ -337,13 +337,14 @@ def _in_use(checkpoint: str, owner: dict[str, Any]) -> CheckpointError:
     if is_here(owner):
         stopped = f"[query.stop() for query in Session.all_queries() if query.name == {owner.get('query')!r}]"
         hint = f"stop that query: {stopped}; or use another checkpoint"
-    return CheckpointError(f"the checkpoint {checkpoint} is in use", got=named(owner), then=then, hint=hint)
+    what, passes = f"the checkpoint {checkpoint} is in use", not is_here(owner)  # who holds it elsewhere may be ending
+    return CheckpointError(what, got=named(owner), then=then, hint=hint, transient=passes)
 
 
 def _lease_lost(path: str, got: str) -> CheckpointError:
     then = "another query may run from it, and two would undo each other's state and outputs"
     hint = "see that one query runs from it, and start this one again; it goes on where the last finished micro-batch ended"
-    return CheckpointError(f"the right to the checkpoint was lost: {path}", got=got, then=then, hint=hint)
+    return CheckpointError(f"the right to the checkpoint was lost: {path}", got=got, then=then, hint=hint, transient=True)
 
 
 def _forked() -> None:
@@ -392,12 +393,14 @@ def writable_checkpoint(checkpoint: str, *, running: bool = False) -> Iterator[N
                 got=problem.strerror or str(problem),
                 then="the query does not know what it has read and written",
                 hint="put it back from a copy, or start with a new checkpoint and a new output folder",
+                transient=True,
             ) from problem
         raise CheckpointError(
             f"the checkpoint {checkpoint} cannot be written",
             got=problem.strerror or str(problem),
             then="" if running else "the query could not go on after a restart, so it was not started",
             hint="see to room and rights there, " + ("and start the query again" if running else "or use another folder"),
+            transient=True if not_mounted(checkpoint, problem) else None,
         ) from problem
 
 

@@ -297,7 +297,8 @@ class FolderSource(Source):
         if store.local and (self.files.literal or not PATTERN.search(root)) and not os.path.isdir(root):
             then = "no other file would ever come"
             hint = "put it back and start the query again: it goes on where it was"
-            raise SourceError("the folder of a stream is gone", got=shown_path(self.files.path), then=then, hint=hint)
+            what = "the folder of a stream is gone"
+            raise SourceError(what, got=shown_path(self.files.path), then=then, hint=hint, transient=True)
 
     def done(self, files: Sequence[Sequence[Any]]) -> None:
         """Move or remove files whose batch is committed. One that has gone, or was replaced since, is passed over.

@@ -16,10 +16,20 @@ from pyspark.sql import SparkSession
 
 from krishiv_py import errors
 from krishiv_py.engine.stage import located
-from krishiv_py.errors import KrishivError, OperatorError, SessionClosedError, SourceError, failure_text, own_type
+from krishiv_py.errors import (
+    KrishivError,
+    OperatorError,
+    PlanError,
+    SchemaError,
+    SessionClosedError,
+    SourceError,
+    failure_text,
+    own_type,
+)
 from krishiv_py.runtime.reading import gone, shown_path
 from krishiv_py.runtime.tables import tables_of
 from krishiv_py.spark import internals
+from krishiv_py.transient import verdict, verdict_of_text
 
 _OWN: Final = re.compile(
     r"^krishiv_py\.errors\.(\w+): (.*?)"
@@ -76,7 +86,7 @@ def failed_batch(problem: BaseException, operator: str, batch: int) -> KrishivEr
     kind, said = (type(problem), str(problem)) if isinstance(problem, KrishivError) else heart(problem)
     where = f"operator {operator}, " if "operator " not in said else ""
     prefix = f"batch {batch}: " if f"batch {batch}" not in said else ""
-    return own_type(kind)(f"{where}{prefix}{said}")
+    return _with_verdict(own_type(kind)(f"{where}{prefix}{said}"), problem, said)
 
 
 def failure(problem: BaseException, what: str) -> KrishivError:
@@ -85,9 +95,18 @@ def failure(problem: BaseException, what: str) -> KrishivError:
         hint = "stop() the session and make a new one; a query with a checkpoint goes on from there"
         return SessionClosedError(f"{what} failed: Spark's JVM has gone", got=type(problem).__name__, hint=hint)
     if isinstance(problem, KrishivError):
-        return own_type(type(problem))(f"{what} failed: {problem}")
+        return _with_verdict(own_type(type(problem))(f"{what} failed: {problem}"), problem, "")
     kind, said = heart(problem)
-    return kind(f"{what} failed: {said}")
+    return _with_verdict(kind(f"{what} failed: {said}"), problem, said)
+
+
+def _with_verdict(error: KrishivError, problem: BaseException, said: str) -> KrishivError:
+    """Let an error say what a repetition can do: as the one that it stands for, or by the words of a task."""
+    of_a_task = isinstance(problem, (Py4JError, PySparkException))
+    error._verdict = verdict_of_text(said) if of_a_task else verdict(problem)
+    if error._verdict == "unknown" and isinstance(error, (PlanError, SchemaError, SourceError)):
+        error._verdict = "lasting"
+    return error
 
 
 def cause(problem: BaseException) -> BaseException | None:

@@ -21,7 +21,18 @@ import pyarrow.fs as pafs
 
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError, missing_extra, require_extra
 from krishiv_py.redaction import redacted
-from krishiv_py.storage.store import CopyingBucket, Store, StoreKind, Version, bucket_and_key, connections, noted
+from krishiv_py.storage.store import (
+    NO_ANSWER,
+    PASSING,
+    REFUSES,
+    CopyingBucket,
+    Store,
+    StoreKind,
+    Version,
+    bucket_and_key,
+    connections,
+    noted,
+)
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore
@@ -290,8 +301,9 @@ def check_azure(path: str) -> None:
     except ImportError:
         raise
     except Exception as problem:  # obstore raises errors of its own and of Python
-        text = _first_line(problem)
-        raise EnvironmentSetupError(f"{path} cannot be reached: {_why(problem)}", got=text, hint=_HINT) from problem
+        text, why = _first_line(problem), _why(problem)
+        what = f"{path} cannot be reached: {why}"
+        raise EnvironmentSetupError(what, got=text, hint=_HINT, transient=why in PASSING) from problem
 
 
 def _why(problem: Exception) -> str:
@@ -305,8 +317,8 @@ def _why(problem: Exception) -> str:
     if "169.254.169.254" in text:
         return "there are no credentials that can be used"
     if "error sending request" in text or "timed out" in text:
-        return "no store answers there"
-    return "the store refuses"
+        return NO_ANSWER
+    return REFUSES
 
 
 @contextmanager

@@ -20,7 +20,19 @@ import attrs
 import pyarrow.fs as pafs
 
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extra, require_extra
-from krishiv_py.storage.store import CopyingBucket, Store, StoreKind, Version, bucket_and_key, connections, in_bucket, noted
+from krishiv_py.storage.store import (
+    NO_ANSWER,
+    PASSING,
+    REFUSES,
+    CopyingBucket,
+    Store,
+    StoreKind,
+    Version,
+    bucket_and_key,
+    connections,
+    in_bucket,
+    noted,
+)
 
 PREFIX: Final = "fs.gs."
 """The beginning of the names of the connector's settings."""
@@ -215,8 +227,10 @@ def check_google(path: str) -> None:
     except ImportError:
         raise
     except Exception as problem:  # Google's client has many kinds
+        why = _why(problem)
         raise EnvironmentSetupError(
-            f"{path} cannot be reached: {_why(problem)}",
+            f"{path} cannot be reached: {why}",
+            transient=why in PASSING,
             got=_first_line(problem),
             hint='see to the bucket, and to Session.builder().storage_options({"GOOGLE_SERVICE_ACCOUNT": ...}) or Spark\'s '
             "settings spark.hadoop.fs.gs.…",
@@ -238,8 +252,8 @@ def _why(problem: Exception) -> str:
     if isinstance(problem, (FileNotFoundError, ValueError)):
         return "the key file cannot be used"
     if isinstance(problem, (exceptions.RetryError, TransportError, OSError)):
-        return "no store answers there"
-    return "the store refuses"
+        return NO_ANSWER
+    return REFUSES
 
 
 def _blob(path: str) -> Any:

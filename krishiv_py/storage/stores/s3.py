@@ -20,6 +20,9 @@ import pyarrow.fs as pafs
 
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extra, require_extra
 from krishiv_py.storage.store import (
+    NO_ANSWER,
+    PASSING,
+    REFUSES,
     BucketStore,
     Store,
     StoreKind,
@@ -363,7 +366,7 @@ def _is_address(host: str) -> bool:
 
 
 _WHY: Final = (
-    (("NETWORK_CONNECTION", "Could not connect", "EndpointConnectionError", "curlCode", "resolve"), "no store answers there"),
+    (("NETWORK_CONNECTION", "Could not connect", "EndpointConnectionError", "curlCode", "resolve"), NO_ANSWER),
     (("not found", "NO_SUCH_BUCKET", "NoSuchBucket", "404"), "there is no such bucket"),
     (("ACCESS_DENIED", "AccessDenied", "Forbidden", "403", "INVALID_ACCESS_KEY", "SIGNATURE", "Unable to locate"), "the "
      "credentials are refused"),
@@ -388,8 +391,10 @@ def check_s3(path: str) -> None:
     except OSError as failed:
         problem = str(failed).splitlines()[0]
     if problem:
+        why = _why(problem)
         raise EnvironmentSetupError(
-            f"{path} cannot be reached: {_why(problem)}",
+            f"{path} cannot be reached: {why}",
+            transient=why in PASSING,
             got=problem,
             hint='see to the bucket, and to Session.builder().storage_options({"AWS_ENDPOINT_URL": ...}) or Spark\'s settings '
             "spark.hadoop.fs.s3a.…",
@@ -397,7 +402,7 @@ def check_s3(path: str) -> None:
 
 
 def _why(problem: str) -> str:
-    return next((why for signs, why in _WHY if any(sign in problem for sign in signs)), "the store refuses")
+    return next((why for signs, why in _WHY if any(sign in problem for sign in signs)), REFUSES)
 
 
 def _open(scheme: str, host: str, path: str) -> tuple[Store, str]:

@@ -181,4 +181,5 @@ def silent(registry: Connection, problem: BaseException, consequence: str) -> So
     """Return the error for a registry that does not do what it was asked."""
     got = f"{registry.servers}: {registry.clean(failure_text(problem))}"
     hint = "see that the registry runs and can be reached, then start the query again"
-    return SourceError("the schema registry does not answer", got=got, then=consequence, hint=hint)
+    passes = getattr(problem, "http_status_code", 0) not in (401, 403)
+    return SourceError("the schema registry does not answer", got=got, then=consequence, hint=hint, transient=passes)
