@@ -31,6 +31,11 @@ def _no_user(match: re.Match[str]) -> str:
 
 
 _RULES: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]] = (
+    # a key in PEM, whole or cut off, with its lines as they are or as \\n
+    (
+        re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----(?:(?!-----)[\s\S]){0,20000}(?:-----END [A-Z0-9 ]{0,40}-----)?"),
+        HIDDEN,
+    ),
     # scheme://user:pass@word@host
     (re.compile(r"(?<![\w+.-])([\w+.-]{1,40})://([^\s/?#'\"]{1,2000})@"), _no_user),
     # an unencoded secret may hold slashes; host:8020/folder@x is a port and a path
@@ -76,7 +81,7 @@ _SPACED: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     ),
 )
 """Secrets as people, headers and libpq write them, with spaces."""
-_SIGNS: Final = re.compile("[:='\"]|earer|asic", re.IGNORECASE)
+_SIGNS: Final = re.compile("[:='\"]|earer|asic|-----begin", re.IGNORECASE)
 
 
 def redacted(text: str) -> str:

@@ -30,7 +30,7 @@ from krishiv_py.plan.options.query import Batches, Begin, Handed
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.planner.places import check_places
-from krishiv_py.runtime.beginning import begin_from, forget_broken_off, going_on, with_carried
+from krishiv_py.runtime.beginning import begin_from, going_on, prepare_beginning, with_carried
 from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, make_private, take, writable_checkpoint
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Target, check_engine, check_goes_on, engine_of
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, note_reader
@@ -227,7 +227,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         where = self.folder("checkpoint") if home is None else home
         with writable_checkpoint(where):
             if begin is not None:
-                forget_broken_off(where)
+                prepare_beginning(begin, where)
             make_private(where)
             check_goes_on(where)
             check_engine(where, "in-process")

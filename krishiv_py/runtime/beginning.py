@@ -33,10 +33,20 @@ else:
     evolving = lazy("krishiv_py.runtime.evolving")
 
 
-def forget_broken_off(checkpoint: str) -> None:
-    """Remove what a beginning from a savepoint left that was broken off."""
+def prepare_beginning(begin: Begin, checkpoint: str) -> None:
+    """Remove what a beginning from a savepoint left that was broken off, and see that the savepoint can be opened.
+
+    Nothing is made in the checkpoint before that.
+
+    Raises
+    ------
+    CheckpointError
+        When there is no savepoint, or it is damaged, and the query did not begin before.
+    """
     if is_being_made(checkpoint):
         forget_being_made(checkpoint)
+    if CheckpointNotes(checkpoint).plan() is None:
+        Savepoint.open(absolute(begin.savepoint).rstrip("/"))
 
 
 def begin_from(

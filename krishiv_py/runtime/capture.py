@@ -23,7 +23,7 @@ import pyarrow as pa
 from krishiv_py.connectors.source import Malformed
 from krishiv_py.plan.running import Control
 from krishiv_py.runtime.reading import Scanned
-from krishiv_py.runtime.savepoints import begin_folder, check_version, finish_folder, note_of, writing
+from krishiv_py.runtime.savepoints import begin_folder, check_version, finish_folder, note_of, noted, of_types, writing
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import read_at, write_at
 from krishiv_py.storage.local import absolute
@@ -117,9 +117,11 @@ class Captured:
         folder = absolute(folder).rstrip("/")
         path = f"{folder}/{_NOTE}"
         data = note_of(folder, _NOTE, "capture", "pass the folder that session.capture(...) or krishiv capture wrote")
-        result = json.loads(unsealed(data, path, _WAY_OUT))
-        check_version(folder, "capture", result["version"], VERSION)
-        return cls(folder, batches=[CapturedBatch(**each) for each in result.pop("batches")], **result)
+        with noted(path, _WAY_OUT):
+            result = json.loads(unsealed(data, path, _WAY_OUT))
+            check_version(folder, "capture", result["version"], VERSION)
+            batches = [of_types(CapturedBatch, each) for each in result.pop("batches")]
+            return of_types(cls, result, folder=folder, batches=batches)
 
     @property
     def savepoint(self) -> str | None:
@@ -275,7 +277,8 @@ def _write(path: str, batches: Sequence[pa.RecordBatch]) -> dict[str, Any]:
 
 
 def _table(path: str, note: Any) -> list[pa.RecordBatch]:
-    data = read_at(path)
+    with noted(path, _WAY_OUT):
+        data = read_at(path)
     if data is None:
         raise missing(path, _WAY_OUT)
     if len(data) != note["bytes"] or f"{checksum(data):08x}" != note["crc32"]:

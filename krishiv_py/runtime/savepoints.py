@@ -15,8 +15,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import types
+import typing
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlparse
 
 import attrs
@@ -41,7 +43,20 @@ from krishiv_py.storage.files import read_at, store_at, write_at
 from krishiv_py.storage.local import absolute, private_folder
 from krishiv_py.storage.store import Store
 
+T = TypeVar("T")
 _UNFINISHED: Final = "unfinished.json"
+_MARKS: Final = {
+    "manifest.json": "a savepoint",
+    "capture.json": "a capture",
+    "krishiv/plan.json": "a checkpoint",
+    "_krishiv_spool": "the folder of a memory stream",
+    "_krishiv_outputs": "an output folder",
+    "_delta_log": "a Delta table",
+}
+"""Names by which a folder is known that the library writes to, or reads as a whole."""
+_FOLDERS: Final = "_krishiv_outputs", "_delta_log"
+_OURS: Final = b'{"crc32": "', b"krishiv "
+"""The begin of a note of ours; other programs have files of the same names."""
 
 
 @contextlib.contextmanager
@@ -79,6 +94,7 @@ def begin_folder(folder: str, kind: str, note: str, checkpoint: str = "") -> str
         raise CheckpointError(f"a {kind} is inside the checkpoint that it is of", got=folder, then=then, hint=hint)
     store, root = store_at(folder)
     with writing(kind, folder):
+        _check_around(store, root, kind)
         names = {entry.base_name for entry in store.entries(root)}
         if names and (_UNFINISHED not in names or note in names):
             then = "what is there would be mixed with it"
@@ -90,6 +106,20 @@ def begin_folder(folder: str, kind: str, note: str, checkpoint: str = "") -> str
             private_folder(root)
         write_at(f"{folder}/{_UNFINISHED}", b"{}\n", durable=True)
     return folder
+
+
+def _check_around(store: Store, root: str, kind: str) -> None:
+    """Refuse a folder inside of one that is something else: it would be read, or removed, with it."""
+    path = root.rpartition("/")[0]
+    while path.strip("/"):
+        for mark, what in _MARKS.items():
+            note = f"{path}/{mark}"
+            is_there = bool(store.entries(note)) if mark in _FOLDERS else store.exists(note)
+            if not is_there or (mark.endswith(".json") and not bytes(store.read(note) or b"").startswith(_OURS)):
+                continue
+            then, hint = "it would be read or removed with it", "pass a folder outside of it"
+            raise CheckpointError(f"a {kind} is inside of {what}", got=f"{root}, in {path}", then=then, hint=hint)
+        path = path.rpartition("/")[0]
 
 
 def finish_folder(folder: str, kind: str, note: str, data: bytes) -> None:
@@ -129,6 +159,49 @@ def check_version(folder: str, kind: str, version: int, newest: int) -> None:
         what = f"the {kind} {folder} is of a later version of krishiv_py"
         got = f"version {version}, known are versions up to {newest}"
         raise CheckpointError(what, got=got, then="it would be misread", hint="use the version that wrote it, or a newer one")
+
+
+@contextlib.contextmanager
+def noted(where: str, way_out: str) -> Iterator[None]:
+    """Let a note or file that is not what the library writes, or is a folder, be an error of ours that names it.
+
+    Raises
+    ------
+    CheckpointError
+        When a field is missing or of another type, or it cannot be read.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError, pa.ArrowException) as problem:
+        raise damaged(where, failure_text(problem), way_out) from problem
+
+
+def of_types(kind: type[T], values: Mapping[str, Any], **more: Any) -> T:
+    """Return an object of the values in a note.
+
+    Raises
+    ------
+    TypeError
+        When a field is missing, or of another type.
+    """
+    attrs.resolve_types(kind)  # type: ignore[type-var]  # every kind that is noted is one of attrs
+    for field in attrs.fields(kind):  # type: ignore[arg-type]  # as above
+        if field.name in values and not _is_of(values[field.name], field.type):
+            raise TypeError(f"{field.name} is {type(values[field.name]).__name__}")
+    return kind(**values, **more)
+
+
+def _is_of(value: object, type_: Any) -> bool:
+    if type_ is Any:
+        return True
+    outer, inner = typing.get_origin(type_), typing.get_args(type_)
+    if outer in (typing.Union, types.UnionType):
+        return any(_is_of(value, one) for one in inner)
+    if outer is list:
+        return isinstance(value, list) and all(_is_of(one, inner[0]) for one in value)
+    if outer is dict:
+        return isinstance(value, dict) and all(_is_of(one, inner[1]) for one in value.values())
+    return isinstance(value, type_) and not (type_ is int and isinstance(value, bool))
 
 
 VERSION: Final = 1
@@ -218,11 +291,16 @@ class Savepoint:
         """
         hint = "pass the folder of a savepoint: what query.savepoint(path), session.savepoint(...) or krishiv savepoint wrote"
         manifest = _heard(note_of(folder, MANIFEST, "savepoint", hint), f"{folder}/{MANIFEST}")
-        check_version(folder, "savepoint", manifest["version"], VERSION)
-        sources = [SourceState(**each) for each in manifest.pop("sources")]
-        stages = [StageState(**each) for each in manifest.pop("stages")]
-        known = {field.name for field in attrs.fields(cls)}
-        return cls(folder, sources=sources, stages=stages, **{name: value for name, value in manifest.items() if name in known})
+        with noted(f"{folder}/{MANIFEST}", _WAY_OUT):
+            check_version(folder, "savepoint", manifest["version"], VERSION)
+            sources = [of_types(SourceState, each) for each in manifest.pop("sources")]
+            stages = [of_types(StageState, each) for each in manifest.pop("stages")]
+            fields = {field.name for field in attrs.fields(cls)}
+            opened = of_types(
+                cls, {n: v for n, v in manifest.items() if n in fields}, folder=folder, sources=sources, stages=stages
+            )
+            len(opened.note["outline"]["stages"]), moment_of(opened.clocks, opened.now_us)
+        return opened
 
     @classmethod
     def of_clocks(cls, note: dict[str, Any], clocks: dict[str, Any], before: list[int], now_us: int) -> Savepoint:
@@ -258,7 +336,8 @@ class Savepoint:
         data = read_at(where)
         if data is None:
             raise missing(where, _WAY_OUT)
-        known: dict[str, Any] = _heard(data, where)["known"]
+        with noted(where, _WAY_OUT):
+            known: dict[str, Any] = _heard(data, where)["known"]
         return known
 
     def names_of(self, source: int) -> list[tuple[str, int]]:
@@ -387,14 +466,18 @@ def read_bucket(folder: str, stage: int, bucket: int, *, mapped: bool = False) -
         When a file of it is damaged or missing.
     """
     where = _path(folder, stage, bucket)
-    data = read_at(f"{where}/{_BUCKET}")
-    if data is None:
-        return None
-    report = _heard(data, f"{where}/{_BUCKET}")
+    with noted(f"{where}/{_BUCKET}", _WAY_OUT):
+        data = read_at(f"{where}/{_BUCKET}")
+        return None if data is None else _content(_heard(data, f"{where}/{_BUCKET}"), where, mapped)
+
+
+def _content(report: Mapping[str, Any], where: str, mapped: bool) -> BucketContent:
+    """Return the tables that a note of a bucket tells of."""
     tables: dict[str, pa.Table] = {}
     for each in report["tables"]:
         path = f"{where}/{each['file']}"
-        content = _mapped_at(path) if mapped else read_at(path)
+        with noted(path, _WAY_OUT):
+            content = _mapped_at(path) if mapped else read_at(path)
         if content is None:
             raise missing(path, _WAY_OUT)
         if len(content) != each["bytes"] or f"{checksum(content):08x}" != each["crc32"]:

@@ -32,7 +32,7 @@ from krishiv_py.plan.options.query import Batches, Begin, Handed
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.batch import deliver
-from krishiv_py.runtime.beginning import begin_from, forget_broken_off, going_on, with_carried
+from krishiv_py.runtime.beginning import begin_from, going_on, prepare_beginning, with_carried
 from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint, make_private, take, writable_checkpoint
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Target, check_engine, check_goes_on, engine_of
 from krishiv_py.runtime.outputs import Owner, check_free, check_outputs, late_sinks, take_sinks
@@ -217,7 +217,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
         temporary = functools.partial(self.folder, "checkpoint")
         outputs = *sinks, *late_sinks(plan)
         if begin is not None and checkpoint is not None:
-            forget_broken_off(absolute(checkpoint).rstrip("/"))
+            prepare_beginning(begin, absolute(checkpoint).rstrip("/"))
         opened = open_checkpoint(self.spark, title, checkpoint, temporary, sinks, tuple(late_sinks(plan)), plan.source)
         chunks = shuffle_files(self.spark, self._new_path("chunks"))
 
