@@ -39,7 +39,7 @@ class SessionOptions:
     _profile: str = "dev-local"
     _engine: str = "spark"
     _workers: int | None = None
-    _lookup_results: int | None = None
+    _lookup_results: int | None = attrs.field(default=None, repr=False)
     _retry_us: int | None = attrs.field(default=None, repr=False)
 
     def engine(self, name: EngineName) -> Self:
@@ -86,7 +86,7 @@ class SessionOptions:
         --------
         >>> from krishiv_py import Session
         >>> Session.builder().engine("in-process").lookup_results(0)
-        SessionBuilder(..., _engine='in-process', _lookup_results=0)
+        SessionBuilder(..., _engine='in-process', _workers=None)
         """
         hint = "write .lookup_results(0) for none, or .lookup_results(10_000)"
         a_number(count, "lookup_results", 0, hint, most=MOST_LOOKUP_RESULTS)
