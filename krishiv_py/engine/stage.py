@@ -20,7 +20,7 @@ from krishiv_py.kernels.prepare import COUNTERS, Prepare, Prepared, malformed_ro
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import Moment, OperatorSpec
-from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.store import Bucket, Section
 from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running import Control, under_new_names
@@ -69,6 +69,8 @@ class Notes:
         How many rows are too far ahead by source.
     partitions : dict
         What each partition gave of a source where all have one watermark.
+    newest_us : int
+        The largest event time of rows that the stage checked, µs.
     """
 
     counters: dict[str, int] = attrs.field(factory=none_counted)
@@ -76,6 +78,7 @@ class Notes:
     advances: list[Control] = attrs.field(factory=list)
     ahead: dict[str, int] = attrs.field(factory=dict)
     partitions: dict[str, Reached] = attrs.field(factory=dict)
+    newest_us: int = UNSET
 
     def take(self, prepared: Prepared, partition: str = "") -> None:
         """Add what was learnt of a batch of rows, all of one partition where it has a name."""
@@ -83,6 +86,7 @@ class Notes:
         for source, time_us in prepared.maxima.items():
             self.maxima[source] = max(self.maxima.get(source, UNSET), time_us)
         count(self.ahead, prepared.ahead)
+        self.newest_us = max(self.newest_us, prepared.newest_us)
         if partition and ONLY in prepared.maxima:
             given = prepared.maxima[ONLY], prepared.counters["late"], prepared.latest_late_us
             reached(self.partitions, {partition: given})
@@ -98,13 +102,13 @@ class Notes:
     def to_bytes(self) -> bytes:
         """As it travels through a shuffle."""
         advances = [[a.watermark_us, a.source, a.now_us] for a in self.advances]
-        return json.dumps([self.counters, self.maxima, advances, self.ahead, self.partitions]).encode()
+        return json.dumps([self.counters, self.maxima, advances, self.ahead, self.partitions, self.newest_us]).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Notes:
         """Return what :meth:`to_bytes` wrote."""
-        counters, maxima, advances, ahead, partitions = json.loads(data)
-        return cls(counters, maxima, [Control(*values) for values in advances], ahead, partitions)
+        counters, maxima, advances, ahead, partitions, newest_us = json.loads(data)
+        return cls(counters, maxima, [Control(*values) for values in advances], ahead, partitions, newest_us)
 
 
 @attrs.frozen
@@ -227,6 +231,16 @@ class BatchDone:
     moment: Moment
 
 
+@attrs.define
+class NewestRow(Section):
+    """The largest event time of all rows that a stage has checked, µs: what it saw (SEMANTICS §12.2)."""
+
+    newest_us: int = UNSET
+
+
+NEWEST_ROW: Final = "newest_us"
+
+
 class StageOperator:
     """A stage: its stateless half and its operator. One instance serves all buckets of a task.
 
@@ -257,6 +271,8 @@ class StageOperator:
         step = self.operator.step(bucket, list(packed.chunks), late_moment)
         if late_moment is not moment:
             step = _one_after_the_other(step, self.operator.step(bucket, [], moment))
+        if packed.notes and not self.spec.operation.nature.stateless:
+            NewestRow(max(NewestRow.of(bucket).newest_us, *(notes.newest_us for notes in packed.notes))).store(bucket)
         counted = dict(packed.notes[0].counters) if packed.notes else {}
         for notes in packed.notes[1:]:
             count(counted, notes.counters)

@@ -21,6 +21,7 @@ from krishiv_py.kernels.watermark import ONLY, Clocks
 from krishiv_py.logs import batch_part
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 from krishiv_py.runtime.reading import Scanned
+from krishiv_py.runtime.savepoints import Since
 
 Sent: TypeAlias = "list[tuple[StageOperator, Iterable[Scanned]]]"
 """For each stream that a stage reads: the stage with the steps of this stream in front, and what was read of it."""
@@ -236,6 +237,8 @@ class Core:
 
     Attributes
     ----------
+    since : Since or None
+        The facts of the plan before, of a core that began from a savepoint.
     moved_us : dict
         When the watermark of each source last moved, µs since the epoch; under ``""`` the least one.
     """
@@ -248,6 +251,7 @@ class Core:
         self.in_force = self.clocks.settle(now_us)
         self.before = self.in_force.every
         self.batch_id = 0
+        self.since: Since | None = None
         self.advances = 0
         self.idle: tuple[str, ...] = ()
         self.moved_us: dict[str, int] = {}
@@ -310,6 +314,12 @@ class Core:
         """Go on with clocks of an earlier run."""
         self.clocks, self.in_force = clocks, clocks.moment()
         self.moved_us, self._shown = dict(moved_us), self._watermarks()
+
+    def follow_lags(self, now_us: int) -> bool:
+        """Let the watermark follow lags that have changed since the last batch, at `now_us`; gives whether it has moved."""
+        before, self.in_force = self.in_force, self.clocks.settle(now_us)
+        self._shown = self._watermarks()
+        return self.in_force.later(before)
 
     def go_on_from(self, other: Core) -> None:
         """Take over what a checkpoint would keep of another one: plain bytes, nothing else."""

@@ -357,6 +357,8 @@ class Engine:
         self._check(-1 if begun is None else begun.number)
         if begun is not None and begun.number > self._state.last:
             self._begun = begun
+        elif begun is not None:
+            self._moved |= self.core.follow_lags(begun.now_us)
         last = -1 if begun is None else begun.number
         self._closings = Closings(self._checkpoint, self._durable, last, self._closing, self._batches._kept)
         for reader in self._readers:

@@ -27,7 +27,7 @@ from krishiv_py.in_process.moving import save
 from krishiv_py.in_process.runner import ProcessRunner
 from krishiv_py.in_process.stage import ProcessStage, Workers
 from krishiv_py.plan.aggregates.selections import WholeSince
-from krishiv_py.plan.durations import show_instant
+from krishiv_py.plan.durations import UNSET, show_instant
 from krishiv_py.plan.nodes import FileSource, MemorySource, Node, SourceNode
 from krishiv_py.plan.options.query import Batches, Begin
 from krishiv_py.planner.cut import StagePlan
@@ -392,9 +392,14 @@ class History:
         for clock in clocks_joined(self.plan, self.archives):
             sources = self.plan.clocks.clocks[clock].sources
             own = [name.rpartition(".")[2] if len(clocks) > 1 else name for name in sources]
-            mark = clocks[clock]["current"]
-            clocks[clock] |= {"reached": dict.fromkeys(own, mark), "spoke": dict.fromkeys(own, result.now_us)}
-            clocks[clock].pop("ended", None)
+            known, mark = clocks[clock].get("newest", {}), clocks[clock]["current"]
+            newest = {name: known.get(name, UNSET) for name in own}
+            clocks[clock] |= {
+                "newest": newest,
+                "advanced": dict.fromkeys(own, mark),
+                "spoke": dict.fromkeys(own, result.now_us),
+                "ended": [],
+            }
         result.clocks = {"tracker": clocks[0], "others": clocks[1:]} if len(clocks) > 1 else {"tracker": clocks[0]}
 
 

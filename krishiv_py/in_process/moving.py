@@ -20,6 +20,7 @@ from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.kernels.watermark import Clocks
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.options.query import Begin
 from krishiv_py.planner.explain import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
@@ -80,7 +81,9 @@ def save(
         raise unfinished(checkpoint, None if begun is None else begun.number)
     stages = []
     for number, (kept, outline) in enumerate(zip(last["stages"], note["outline"]["stages"], strict=True)):
-        stage = StageState(**outline, counters=kept["counters"], left=kept["left"], open=kept["open"])
+        stage = StageState(
+            **outline, counters=kept["counters"], left=kept["left"], open=kept["open"], stepped_us=_stepped(kept)
+        )
         if stage.state:
             mine = {(kind, name): value for (owner, kind, name), value in values.items() if owner == number}
             metas = [kept["meta"], *kept.get("others", ())]
@@ -145,7 +148,14 @@ def read_clocks(checkpoint: str, note: dict[str, Any]) -> Savepoint | None:
         return None
     if last is None or begun.number != log.last:
         raise unfinished(checkpoint, begun.number)
-    return Savepoint.of_clocks(note, last["clocks"], last["before"], begun.now_us)
+    stepped = [_stepped(kept) for kept in last["stages"]]
+    return Savepoint.of_clocks(note, log.last + 1, last["clocks"], last["before"], begun.now_us, stepped)
+
+
+def _stepped(kept: Mapping[str, Any]) -> int | None:
+    """Return the watermark of the last step of a stage; None where the clocks say it, of earlier versions."""
+    watermark_us = int(kept["handed"][0])
+    return None if watermark_us == UNSET else watermark_us
 
 
 def save_leased(checkpoint: str, saved: Callable[[], str]) -> str:
@@ -170,17 +180,17 @@ def save_core(core: Core, now_us: int, folder: str) -> Savepoint:
     folder, outline, stages = begin_savepoint(folder), outline_of(core.plan), []
     for number, (stage, described) in enumerate(zip(core.stages, outline["stages"], strict=True)):
         open_ = [stage.open_windows, stage.open_rows]
-        saved = StageState(**described, counters=stage.counters, left=stage.left, open=open_)
+        stepped_us = stage.handed.watermark_us
+        saved = StageState(**described, counters=stage.counters, left=stage.left, open=open_, stepped_us=stepped_us)
         if saved.state:
             for place, held in enumerate(stage.content()):
                 write_bucket(folder, number, place, held, saved.columns)
             saved.buckets = list(range(len(stage.buckets)))
         stages.append(saved)
     note = {**format_note("driver"), "plan": core.plan.fingerprint, "buckets": 1, "outputs": uuid.uuid4().hex[:8]}
+    note |= {"outline": outline} | ({} if core.since is None else {"since": attrs.asdict(core.since)})
     sources = [SourceState(kind) for kind in outline["sources"]]
-    savepoint = Savepoint(
-        folder, {**note, "outline": outline}, core.batch_id, core.clocks.saved(), list(core.before), now_us, sources, stages
-    )
+    savepoint = Savepoint(folder, note, core.batch_id, core.clocks.saved(), list(core.before), now_us, sources, stages)
     savepoint.advances = core.advances
     savepoint.close()
     return savepoint
@@ -188,14 +198,14 @@ def save_core(core: Core, now_us: int, folder: str) -> Savepoint:
 
 def restore_core(savepoint: Savepoint, core: Core) -> None:
     """Put a core in memory where a savepoint is."""
-    core.batch_id, core.advances = savepoint.batches, savepoint.advances
+    core.batch_id, core.advances, core.since = savepoint.batches, savepoint.advances, savepoint.since
     core.clocks = Clocks.restored(core.plan.clocks, savepoint.clocks)
     core.in_force, core.before = core.clocks.moment(), tuple(savepoint.before)
     for number, (stage, saved) in enumerate(zip(core.stages, savepoint.stages, strict=True)):
         stage.take_over(savepoint.buckets_of(number), saved.open)
         stage.left = dict(saved.left)
         count(stage.counters, saved.counters)
-        stage.handed = attrs.evolve(saved.moment(savepoint.before), now_us=savepoint.now_us)
+        stage.handed = Moment(savepoint.stepped(number), savepoint.now_us)
 
 
 def begun_core(begin: Begin, plan: PhysicalPlan, title: str, now_us: int) -> tuple[PhysicalPlan, Core]:
@@ -231,7 +241,7 @@ def restore(savepoint: Savepoint, checkpoint: str) -> None:
     for index, stage in enumerate(savepoint.stages):
         held = one_bucket(savepoint, index)
         values |= {(index, TABLE, name): log.value_of(table, number) for name, table in held.tables.items()}
-        handed: Moment = attrs.evolve(stage.moment(savepoint.before), now_us=savepoint.now_us)
+        handed = Moment(savepoint.stepped(index), savepoint.now_us)
         stages.append(
             {
                 "meta": held.meta,

@@ -185,7 +185,7 @@ class ProcessStage:
     workers : Workers
         What runs its buckets; there is one for each worker, and one alone without keys.
     handed : Moment
-        What was in force in it when the stages before fired last.
+        What was in force in its last step, when the stages before fired last.
     """
 
     stage: StageOperator
@@ -291,7 +291,9 @@ class ProcessStage:
         def steps(bucket: StageBucket, mine: Packed) -> list[BatchDone]:
             return [bucket.stage.step(bucket.at(moment.now_us or 0), mine, moment)]
 
-        return self._stepped(read, moment, batch_id, steps)
+        done = self._stepped(read, moment, batch_id, steps)
+        self.handed = attrs.evolve(moment, before=None)
+        return done
 
     def follow(self, before: Mapping[int, pa.Table], read: Sequence[Packed], moment: Moment, batch_id: int) -> list[BatchDone]:
         """Take the results of the stages before, by their number, and the rows that were `read` with them, and fire."""

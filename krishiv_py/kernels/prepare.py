@@ -110,6 +110,8 @@ class Prepared:
         How many rows are too far ahead by source; sources without any are left out.
     latest_late_us : int
         The largest time of the rows that are late, µs; ``UNSET`` without any.
+    newest_us : int
+        The largest event time of rows that are checked, µs; ``UNSET`` without any. What a filter leaves out is not among them.
     """
 
     rows: pa.Table
@@ -118,6 +120,7 @@ class Prepared:
     maxima: dict[str, int]
     ahead: dict[str, int] = attrs.field(factory=dict)
     latest_late_us: int = UNSET
+    newest_us: int = UNSET
 
 
 def refused(counters: dict[str, int]) -> dict[str, int]:
@@ -259,7 +262,8 @@ class Prepare:
         refused, latest_late_us = self._refused(rows, times, reasons, watermark_us), UNSET
         if counters["late"]:
             latest_late_us = int(times[reasons == 4].max())
-        return Prepared(accepted, refused, counters, maxima, ahead_by_source, latest_late_us)
+        newest_us = int(_of(times, usable).max(initial=UNSET))
+        return Prepared(accepted, refused, counters, maxima, ahead_by_source, latest_late_us, newest_us)
 
     def _all_taken(
         self, rows: pa.RecordBatch, stamped: Stamped, watermark_us: int, begun_us: int | None, *, results: bool
@@ -291,7 +295,7 @@ class Prepare:
         accepted = self._accepted(rows, times, None, None, watermark_us, None)
         one = self.spec.source_column is None
         maxima = {ONLY: high} if one else self._maxima(rows, times, np.ones(len(times), np.bool_))
-        return Prepared(accepted, self._no_late_rows, counters, maxima)
+        return Prepared(accepted, self._no_late_rows, counters, maxima, newest_us=high)
 
     def _behind_counts(self, times: Ints, watermark_us: int, *, results: bool) -> dict[str, int]:
         """Count rows of a source by their distance to the newest row of the batches before."""

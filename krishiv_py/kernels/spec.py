@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import attrs
 import pyarrow as pa
@@ -55,6 +56,8 @@ class OperatorSpec:
         Windows that begin before this time may lack rows, for the stage began with a savepoint; ``UNSET`` where it did not.
     early_us : int
         Windows that end up to here may have early results that state does not hold, for their trigger was removed.
+    given_us : int
+        Windows that end up to here had a result before results became final; of use once results are not final any more.
     """
 
     name: str
@@ -78,6 +81,7 @@ class OperatorSpec:
     wholes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     blind_us: int = UNSET
     early_us: int = UNSET
+    given_us: int = UNSET
 
     @property
     def plain(self) -> OperatorSpec:
@@ -112,9 +116,32 @@ class OperatorSpec:
         return 1_000 if self.time_kind == "bigint_ms" else 1
 
 
-Times: TypeAlias = "tuple[tuple[int, int], ...]"
-"""Clocks of which the watermark of a stage follows the least, each with how much lower the stage is, µs."""
-FIRST_CLOCK: Times = ((0, 0),)
+@attrs.frozen
+class Times:
+    """The clocks of which the watermark of a stage follows the least.
+
+    Attributes
+    ----------
+    clocks : tuple of (int, int)
+        The number of each, and how much lower the stage is, µs.
+    floor_us : int
+        Where the watermark of the stage was before a change of its plan, µs: it never moves back (SEMANTICS §12.3).
+    """
+
+    clocks: tuple[tuple[int, int], ...] = ((0, 0),)
+    floor_us: int = UNSET
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self.clocks)
+
+    def least(self, every: Sequence[int]) -> int:
+        """Return the watermark of the stage when the clocks show `every`; the infinities stay what they are."""
+        reached = (every[clock] for clock, _ in self.clocks)
+        lower = (w if w in (UNSET, END_OF_TIME) else w - by_us for w, (_, by_us) in zip(reached, self.clocks, strict=True))
+        return max(min(lower), self.floor_us)
+
+
+FIRST_CLOCK: Final = Times()
 
 
 @attrs.frozen
@@ -150,8 +177,8 @@ class Moment:
         """Return the moment of a stage that follows the clocks by these `times`; the infinities stay what they are."""
         if times == FIRST_CLOCK and not self.others:
             return self
-        before = None if self.before is None else (_least(self.before, times),)
-        return attrs.evolve(self, watermark_us=_least((self.watermark_us, *self.others), times), others=(), before=before)
+        before = None if self.before is None else (times.least(self.before),)
+        return attrs.evolve(self, watermark_us=times.least(self.every), others=(), before=before)
 
     @property
     def every(self) -> tuple[int, ...]:
@@ -173,9 +200,3 @@ class Moment:
     def ended(self) -> bool:
         """Return whether the input has ended, by every clock."""
         return all(w == END_OF_TIME for w in self.every)
-
-
-def _least(every: tuple[int, ...], times: Times) -> int:
-    """Return the least of what clocks show, each less how far the stage is behind it."""
-    reached = [every[clock] for clock, _ in times]
-    return min(w if w in (UNSET, END_OF_TIME) else w - by_us for w, (_, by_us) in zip(reached, times, strict=True))

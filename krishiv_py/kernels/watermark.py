@@ -8,7 +8,7 @@ the least of what its sides hand on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -54,12 +54,17 @@ class ClockInput:
 class WatermarkTracker:
     """Follows event times per source and says what the watermark is.
 
+    State keeps facts, the newest event times and the explicit watermarks: how far a source has come follows from the lag, which
+    may be another one after the next start (SEMANTICS §12.1).
+
     Attributes
     ----------
     spec : WatermarkSpec or MultiSourceWatermarkSpec
         Lags, start, idle timeout.
-    reached : dict
-        Watermark of every source, µs; a declared source that has sent nothing is ``UNSET``.
+    newest : dict
+        Largest event time of every source, µs; a declared source that has sent nothing is ``UNSET``.
+    advanced : dict
+        The largest explicit watermark of the sources that had one, µs.
     spoke : dict
         Processing time at which every source last spoke, µs.
     current : int
@@ -75,7 +80,8 @@ class WatermarkTracker:
     """
 
     spec: WatermarkSpec | MultiSourceWatermarkSpec
-    reached: dict[str, int] = attrs.field(factory=dict)
+    newest: dict[str, int] = attrs.field(factory=dict)
+    advanced: dict[str, int] = attrs.field(factory=dict)
     spoke: dict[str, int] = attrs.field(factory=dict)
     current: int = UNSET
     heard: int | None = None
@@ -86,7 +92,13 @@ class WatermarkTracker:
     def __attrs_post_init__(self) -> None:
         self.current = max(self.current, self.spec.initial_us)
         for name in self.lags:
-            self.reached.setdefault(name, UNSET)
+            self.newest.setdefault(name, UNSET)
+
+    @property
+    def reached(self) -> dict[str, int]:
+        """Watermark of every source, µs; ``UNSET`` where nothing came."""
+        lags, other_us = self.lags, self.registered_lag_us or 0
+        return {n: max(watermark_by(us, lags.get(n, other_us)), self.advanced.get(n, UNSET)) for n, us in self.newest.items()}
 
     @property
     def lags(self) -> dict[str, int]:
@@ -108,13 +120,11 @@ class WatermarkTracker:
 
     def saw(self, maxima: dict[str, int], now_us: int) -> None:
         """Take the largest event time per source of one batch; late rows count like any other."""
-        lags = self.lags
         for name, time_us in maxima.items():
-            if name not in self.reached and self.registered_lag_us is not None:
-                self.reached[name] = UNSET
-            if name in self.reached and time_us != UNSET:
-                lag_us = lags.get(name, self.registered_lag_us or 0)
-                self.reached[name] = max(self.reached[name], max(time_us - lag_us, -MAX_TIME_US))
+            if name not in self.newest and self.registered_lag_us is not None:
+                self.newest[name] = UNSET
+            if name in self.newest and time_us != UNSET:
+                self.newest[name] = max(self.newest[name], time_us)
                 self._hear(name, now_us)
 
     def advance(self, watermark_us: int, source: str | None, now_us: int) -> None:
@@ -127,10 +137,10 @@ class WatermarkTracker:
         """
         if source is not None:
             if not has_source(self.spec, source):
-                raise no_such_source(source, list(self.reached))
-            self.reached.setdefault(source, UNSET)
-        for name in self.reached if source is None else (source,):
-            self.reached[name] = max(self.reached[name], watermark_us)
+                raise no_such_source(source, list(self.newest))
+            self.newest.setdefault(source, UNSET)
+        for name in self.newest if source is None else (source,):
+            self.advanced[name] = max(self.advanced.get(name, UNSET), watermark_us)
             self._hear(name, now_us)
 
     def end(self, stream: str, now_us: int) -> None:
@@ -181,31 +191,58 @@ class WatermarkTracker:
 
     def idle(self, now_us: int) -> list[str]:
         """Sources left out of the minimum at the moment."""
-        return [name for name in self.reached if self._idle(name, now_us)]
+        return [name for name in self.newest if self._idle(name, now_us)]
 
     def _idle(self, name: str, now_us: int) -> bool:
         timeout = self.idle_us
-        if timeout is None or self.reached[name] == END_OF_TIME:
+        if timeout is None or self.advanced.get(name) == END_OF_TIME:
             return False
         return now_us - self.spoke.setdefault(name, now_us) > timeout
 
     def saved(self) -> dict[str, Any]:
         """Return the state as plain data."""
-        plain = {"reached": self.reached, "spoke": self.spoke, "current": self.current}
-        plain |= {"ended": sorted(self.ended)} if self.ended else {}
-        return plain if self.spec.idle_advance_us is None else {**plain, "heard": self.heard, "stood": self.advances_from}
+        facts = {name: getattr(self, name) for name in (*_BY_SOURCE, "current", "heard")}
+        return {**facts, "stood": self.advances_from, "ended": sorted(self.ended)}
 
     @classmethod
     def restored(
         cls, spec: WatermarkSpec | MultiSourceWatermarkSpec, saved: dict[str, Any], inputs: tuple[ClockInput, ...] = ()
     ) -> WatermarkTracker:
-        """Return the state from plain data: per-source maxima survive a restart, but for sources that the plan has no more."""
-        quiet = saved.get("heard"), saved.get("stood")
-        tracker = cls(spec, {}, {}, saved["current"], *quiet, set(saved.get("ended", ())), inputs)
-        for part in ("reached", "spoke"):
-            known = {n: us for n, us in saved[part].items() if n in tracker.lags or tracker.registered_lag_us is not None}
+        """Return the state from plain data: facts of sources survive a restart, but for sources that the plan has no more."""
+        quiet = {"heard": saved.get("heard"), "advances_from": saved.get("stood")}
+        tracker = cls(spec, current=saved["current"], ended=set(saved.get("ended", ())), inputs=inputs, **quiet)
+        facts = tracker_facts(saved, tracker.lags, tracker.registered_lag_us)
+        for part in _BY_SOURCE:
+            known = {n: us for n, us in facts[part].items() if n in tracker.lags or tracker.registered_lag_us is not None}
             getattr(tracker, part).update(known)
         return tracker
+
+
+_BY_SOURCE: Final = ("newest", "advanced", "spoke")
+
+
+def tracker_facts(saved: dict[str, Any], lags: Mapping[str, int], other_us: int | None = None) -> dict[str, Any]:
+    """Return what :meth:`WatermarkTracker.saved` gave; of earlier versions, which kept watermarks of sources, by their lags.
+
+    Parameters
+    ----------
+    saved : dict
+        What was saved.
+    lags : dict
+        The lag of each declared source at that time, µs.
+    other_us : int, optional
+        The lag of all other sources, µs; where it is not known their watermarks count as explicit ones.
+    """
+    if "reached" not in saved:
+        return saved
+    reached, newest, advanced = saved["reached"], dict[str, int](), dict[str, int]()
+    for name, us in reached.items():
+        lag_us = lags.get(name, other_us)
+        counts = us not in (UNSET, END_OF_TIME) and lag_us is not None
+        newest[name] = us + (lag_us or 0) if counts else UNSET
+        if us != UNSET and not counts:
+            advanced[name] = us
+    return {**saved, "newest": newest, "advanced": advanced}
 
 
 @attrs.frozen
@@ -455,6 +492,11 @@ def behind_counts(times: Ints, watermark_us: int, lag_us: int) -> dict[str, int]
                 counts[name] = counts.get(name, 0) + waiting - beyond
             waiting = beyond
     return counts
+
+
+def watermark_by(time_us: int, lag_us: int) -> int:
+    """Return the watermark of a source by its newest event time; ``UNSET`` where it has none."""
+    return UNSET if time_us == UNSET else max(time_us - lag_us, -MAX_TIME_US)
 
 
 def floor_watermark(watermark_us: int, back_us: int) -> int:

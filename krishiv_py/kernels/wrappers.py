@@ -109,11 +109,17 @@ class StepsAfterOperator(AroundOperator):
 
 
 class WholeOperator(WrappingOperator):
-    """An operator whose results are null where they are not whole."""
+    """An operator whose results are null where they are not whole, and say so where that is wanted.
+
+    State keeps of each row before which change it came. That a result is complete follows from it, for the aggregates that the
+    plan has now.
+    """
 
     def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
         super().__init__(spec, inner)
         self.hidden = [name for name, _ in spec.wholes]
+        marks = [call.output_name for call in spec.aggs if isinstance(call, WholeSince)]
+        self.shown = [name for name in marks if name not in self.hidden]
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
@@ -127,17 +133,21 @@ class WholeOperator(WrappingOperator):
 
     def blanked(self, results: pa.Table) -> pa.Table:
         """Return results with null for aggregates that are not whole."""
+        complete = pa.chunked_array([pa.repeat(pa.scalar(True), results.num_rows)])
         for whole, names in self.spec.wholes:
-            lacks = pc.invert(pc.fill_null(results[whole], fill_value=True))
+            known = pc.fill_null(results[whole], fill_value=True)
+            complete, lacks = pc.and_(complete, known), pc.invert(known)
             for name in names:
                 results = _without(results, name, lacks)
+        for name in self.shown:
+            index = results.column_names.index(name)
+            results = results.set_column(index, results.schema.field(index), complete)
         if self.spec.blind_us == UNSET or self.spec.operation.kind == "count" or "window_start" not in results.column_names:
             return results
         first = -(-self.spec.blind_us // self.spec.tick_us)
         lacks = pc.less(results["window_start"].cast(pa.int64()), pa.scalar(first, pa.int64()))
-        for call in self.spec.aggs:
-            name = call.output_name
-            if isinstance(call, WholeSince):
+        for name in [call.output_name for call in self.spec.aggs]:
+            if name in self.shown:
                 index = results.column_names.index(name)
                 results = results.set_column(index, results.schema.field(index), pc.and_(results[name], pc.invert(lacks)))
             elif name not in self.hidden:

@@ -86,7 +86,7 @@ class StagePlan:
         Everything its kernels need to know.
     inputs : tuple of Branch
         The streams it reads, each with its own steps in front.
-    times : tuple of (int, int)
+    times : Times
         The clocks its watermark follows, and how far it is behind each, µs (SEMANTICS §7.2).
     clock : int or None
         The clock that the rows of a source go by which it reads; None for a stage that reads results only.
@@ -269,7 +269,7 @@ class _Graph:
             hold_us = before.spec.operation.hold_back_us(before.spec.options) + _lag_us(spec, branch.name)
             for number, behind_us in before.times:
                 times[number] = max(times.get(number, 0), behind_us + hold_us)
-        return tuple(sorted(times.items()))
+        return Times(tuple(sorted(times.items())))
 
 
 def followable(node: Stage) -> Stage:

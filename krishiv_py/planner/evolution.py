@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.watermark import floor_watermark
 from krishiv_py.plan.aggregates.selections import COMPLETE, HIDDEN, whole_since
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_us
 from krishiv_py.plan.expressions.expr import Col
@@ -174,6 +175,9 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[s
 
 def _capped(shape: Mapping[str, Any]) -> bool:
     return bool(shape["fixed"].get("window max_duration_us", "None") != "None")
+
+
+_JOINS_THAT_WAIT: Final = ("window join", "as-of join")
 
 
 def _sums(shape: Mapping[str, Any]) -> bool:
@@ -411,14 +415,45 @@ def paired(was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -
     return pairs
 
 
-def fired_as(fired_us: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> int:
-    """Return up to which watermark windows have fired, as an operator with another lateness or emission counts it."""
-    if fired_us in (UNSET, END_OF_TIME):
-        return fired_us
-    left_us = max(fired_us - int(was["lateness_us"]), int(was["left_us"]))
-    if now["emit"] == "final":
-        return min(fired_us, left_us + int(now["lateness_us"]))
-    return left_us if was["emit"] == "final" else fired_us
+@attrs.frozen
+class Frontiers:
+    """Up to where a stage has come, by the facts of its last step (SEMANTICS §12.3).
+
+    Attributes
+    ----------
+    stepped_us : int
+        The watermark of the last step.
+    left_us : int
+        Windows that end up to here have left.
+    given_us : int
+        Windows that end up to here had their result when the watermark passed their end.
+    final : bool
+        Whether results were final in the last step.
+    """
+
+    stepped_us: int
+    left_us: int
+    given_us: int
+    final: bool
+
+    def fired(self, fired_us: int, now: Mapping[str, Any], *, once: bool) -> int:
+        """Return up to which watermark windows have fired, as an operator of a stage of the shape `now` counts it.
+
+        Those that fire `once` do so when they leave.
+        """
+        if fired_us in (UNSET, END_OF_TIME):
+            return fired_us
+        return min(self.stepped_us, self.left_us + int(now["lateness_us"])) if once else self.given_us
+
+    def left_as(self, now: Mapping[str, Any]) -> int:
+        """Return what a stage of the shape `now` has to know of windows that have left; ``UNSET`` where its options say it."""
+        follows = floor_watermark(self.stepped_us, int(now["lateness_us"]))
+        return UNSET if self.left_us == END_OF_TIME or self.left_us <= follows else self.left_us
+
+    def given_as(self, now: Mapping[str, Any]) -> int:
+        """Return what a stage of the shape `now` has to know of results that were given; ``UNSET`` where its options say it."""
+        follows = self.left_us if self.final or now["emit"] == "final" else self.stepped_us
+        return UNSET if self.given_us == END_OF_TIME or self.given_us <= follows else self.given_us
 
 
 def rewritten(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -447,8 +482,10 @@ def rewritten(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     others = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))
     waits = was["lateness_us"] != now["lateness_us"] and (_capped(was) or not now["lateness_us"] or fires is not None)
     shows = fires != now["fixed"].get("firings")
+    less = now["lateness_us"] < was["lateness_us"]
     if (
-        fired_as(0, {**was, "left_us": UNSET}, now) != 0
+        (less and (now["emit"] == "final" or kind in _JOINS_THAT_WAIT))
+        or (was["emit"] == "final" and now["emit"] != "final" and was["lateness_us"] > 0)
         or (session and (others or waits or shows))
         or (fires is None) != ("firings" not in now["fixed"])
         or shows_otherwise(was, now)
@@ -472,12 +509,18 @@ class Carried:
         Windows that end up to there have left.
     early_us : int
         Windows that end up to there may have early results that state does not hold.
+    given_us : int
+        Windows that end up to there had a result before results became final.
+    floor_us : int
+        The watermark of the last step before the plan changed, where it would be lower now.
     """
 
     wholes: list[list[Any]] = attrs.field(factory=list)
     blind_us: int = UNSET
     left_us: int = UNSET
     early_us: int = UNSET
+    given_us: int = UNSET
+    floor_us: int = UNSET
 
 
 def carrying(plan: PhysicalPlan, carried: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> PhysicalPlan:
@@ -510,10 +553,12 @@ def _carrying(stage: StagePlan, carried: Carried) -> StagePlan:
             wholes=tuple((name, tuple(of)) for name, of in carried.wholes),
             blind_us=carried.blind_us,
             early_us=carried.early_us,
+            given_us=carried.given_us,
         )
 
     inputs = tuple(attrs.evolve(b, spec=changed(b.spec)) for b in stage.inputs)
-    return attrs.evolve(stage, spec=changed(stage.spec), inputs=inputs)
+    times = attrs.evolve(stage.times, floor_us=carried.floor_us)
+    return attrs.evolve(stage, spec=changed(stage.spec), inputs=inputs, times=times)
 
 
 def _results(stage: StagePlan, plain: OperatorSpec) -> list[str]:

@@ -13,6 +13,7 @@ import attrs
 
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.nodes import FileSource, MemorySource, Node, Stage, chain, computed_in, prefix_of, source_of, stages_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import RESERVED
@@ -74,6 +75,7 @@ def stage_names(stages: tuple[StagePlan, ...]) -> list[str]:
 def _stage(stage: StagePlan, name: str) -> dict[str, Any]:
     spec = stage.spec
     outline = {"name": name, "keys": len(spec.keys), "state": not stage.stateless, "times": [list(t) for t in stage.times]}
+    outline |= {} if stage.times.floor_us == UNSET else {"floor_us": stage.times.floor_us}
     return outline if stage.stateless else {**outline, "columns": _columns(stage), "shape": shape_of(stage)}
 
 
@@ -114,6 +116,7 @@ def shape_of(stage: StagePlan) -> dict[str, Any]:
         "wholes": [[name, list(of)] for name, of in spec.wholes],
         "blind_us": spec.blind_us,
         "early_us": spec.early_us,
+        "given_us": spec.given_us,
     }
 
 

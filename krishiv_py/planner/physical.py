@@ -310,7 +310,7 @@ class PhysicalPlan:
             if len(self.clocks.clocks) > 1:
                 parts["watermark behind clocks, in µs"] = ", ".join(f"{clock + 1}: {us}" for clock, us in stage.times)
             elif len(self.stages) > 1:
-                parts["watermark behind the first stage, in µs"] = str(stage.times[0][1])
+                parts["watermark behind the first stage, in µs"] = str(stage.times.clocks[0][1])
                 parts = {f"stage {number}: {name}": value for name, value in parts.items()}
             parts_by_name |= parts
         if any(isinstance(r.source, MemorySource) and self.drift_us(r) is not None for r in self.reads):

@@ -9,7 +9,7 @@ import attrs
 
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.spec import OperatorSpec, Times
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.expressions.expr import Col, Expr, identity_of, unnamed
 from krishiv_py.plan.nodes import MapBatches, Project, SourceNode, Stage, prefix_of, source_of
@@ -211,7 +211,7 @@ def _placed(stage: StagePlan, output: str, placed: Sequence[int], clocks: Mappin
         times[number] = max(times.get(number, 0), behind_us + later_us)
     own = None if stage.clock is None else clocks[stage.clock][0]
     spec = attrs.evolve(stage.spec, name=title)
-    return attrs.evolve(stage, spec=spec, inputs=inputs, times=tuple(sorted(times.items())), clock=own)
+    return attrs.evolve(stage, spec=spec, inputs=inputs, times=Times(tuple(sorted(times.items()))), clock=own)
 
 
 def _lag_us(stage: StagePlan) -> int:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
+from krishiv_py.engine.stage import NEWEST_ROW
 from krishiv_py.errors import CheckpointError
+from krishiv_py.kernels.watermark import moment_of
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.options.query import Begin
@@ -24,7 +26,7 @@ from krishiv_py.runtime.checkpoint.notes import (
     forget_being_made,
     is_being_made,
 )
-from krishiv_py.runtime.savepoints import Savepoint, SourceState, StageState, is_savepoint, outlined
+from krishiv_py.runtime.savepoints import Savepoint, Since, SourceState, StageState, is_savepoint, outlined
 from krishiv_py.storage.local import absolute
 
 if TYPE_CHECKING:
@@ -122,8 +124,27 @@ def with_carried(plan: PhysicalPlan, checkpoint: str) -> PhysicalPlan:
     return after_seam(plan, seam) if seam else plan
 
 
+def since_of(savepoint: Savepoint, changes: Sequence[StageChange], batches: int, clocks: evolving.ClocksGoOn) -> Since:
+    """Return the facts of a savepoint that hold until a batch has run with the plan that goes on from it.
+
+    Parameters
+    ----------
+    savepoint : Savepoint
+        What it goes on from.
+    changes : sequence of StageChange
+        What becomes of its stages.
+    batches : int
+        How many batches count as published.
+    clocks : ClocksGoOn
+        How the clocks go on.
+    """
+    pairs = [(c.name, c.old) for c in changes if c.new is not None and c.old is not None]
+    stages = {name: attrs.asdict(savepoint.frontiers(old)) for name, old in pairs if savepoint.stages[old].shape is not None}
+    return Since(batches, clocks.current, stages, list(moment_of(clocks.clocks, savepoint.now_us).every))
+
+
 def carried_by(
-    savepoint: Savepoint, plan: PhysicalPlan, changes: Sequence[StageChange], newest: Sequence[int]
+    savepoint: Savepoint, plan: PhysicalPlan, changes: Sequence[StageChange], clocks: evolving.ClocksGoOn
 ) -> dict[str, dict[str, Any]]:
     """Return what the stages of a plan carry along, by name.
 
@@ -135,8 +156,8 @@ def carried_by(
         The plan, which carries nothing yet.
     changes : sequence of StageChange
         What becomes of its stages.
-    newest : sequence of int
-        The largest event time that came, by every clock, µs.
+    clocks : ClocksGoOn
+        How the clocks go on.
     """
     carried = dict[str, dict[str, Any]]()
     for change in changes:
@@ -146,16 +167,23 @@ def carried_by(
         if change.fate == "rebuilt":
             continue
         if change.fate in ("kept", "migrated") and change.old is not None:
-            was = savepoint.stages[change.old]
-            reached_us = was.moment(savepoint.before).watermark_us
-            given = (
-                Carried() if was.shape is None else evolving.carried_over(was.shape, stage, reached_us, savepoint, change.old)
-            )
+            shape = savepoint.stages[change.old].shape
+            given = Carried() if shape is None else evolving.carried_over(shape, stage, clocks, savepoint, change.old)
         else:
-            given = Carried(blind_us=max((newest[clock] for clock, _ in stage.times), default=UNSET))
+            given = Carried(
+                blind_us=_newest_of_stage(savepoint, change.old, [clocks.newest[clock] for clock, _ in stage.times])
+            )
         if given != Carried():
             carried[change.name] = attrs.asdict(given)
     return carried
+
+
+def _newest_of_stage(savepoint: Savepoint, stage: int | None, newest: Sequence[int]) -> int:
+    """Return the largest event time that a stage saw; where it is not known, as of a new stage, the `newest` of clocks."""
+    buckets = [] if stage is None else savepoint.stages[stage].buckets
+    noted = [savepoint.known(stage, bucket).get(NEWEST_ROW) for bucket in buckets if stage is not None]
+    seen = [int(us) for us in noted if us is not None]
+    return max(seen or newest, default=UNSET)
 
 
 def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
@@ -174,7 +202,7 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
     changes = compared(old, new, begin, stages_archived(plan, begin.archives))
     _check_taken(begin, changes, folder)
     streams, clocks = evolving.sources_paired(old, new), evolving.clocks_for(savepoint, plan, new, changes)
-    carried = carried_by(savepoint, plan, changes, clocks.newest)
+    carried = carried_by(savepoint, plan, changes, clocks)
     runs = carrying(plan, carried, stage_names(plan.stages))
     outline = outline_of(runs)
     stages, plans, rebuilt = list[StageState](), list[evolving.StageBefore](), set[int]()
@@ -183,7 +211,10 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
         described, stage = outline["stages"][change.new], runs.stages[change.new]
         kept = change.fate in ("kept", "migrated") and change.old is not None
         was = savepoint.stages[change.old] if kept and change.old is not None else StageState(**described)
-        state = StageState(**described, buckets=was.buckets, counters=was.counters, left=was.left, open=was.open)
+        stepped_us = savepoint.stepped(change.old) if kept and change.old is not None else None
+        state = StageState(
+            **described, buckets=was.buckets, counters=was.counters, left=was.left, open=was.open, stepped_us=stepped_us
+        )
         if change.fate == "rebuilt" and past is not None:
             rebuilt.add(change.new)
             computed = past.stages[change.new]
@@ -193,18 +224,18 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
             )
         stages.append(state)
         shape = was.shape if change.fate == "migrated" else None
-        plans.append(
-            evolving.StageBefore(stage, shape, change.old or 0, was.moment(savepoint.before).watermark_us if shape else UNSET)
-        )
+        frontiers = savepoint.frontiers(change.old) if shape and change.old is not None else None
+        plans.append(evolving.StageBefore(stage, shape, change.old or 0, frontiers))
     values = {f.name: getattr(savepoint, f.name) for f in attrs.fields(Savepoint)}
-    values |= {"note": {**savepoint.note, "outline": outline}, "stages": stages}
+    batches = savepoint.batches if past is None else max(savepoint.batches, past.batches)
+    since = attrs.asdict(since_of(savepoint, changes, batches, clocks))
+    values |= {"note": {**savepoint.note, "outline": outline, "since": since}, "stages": stages}
     values |= {"clocks": clocks.clocks, "before": clocks.before}
     values["sources"] = [
         attrs.evolve(savepoint.sources[streams[number]], kind=kind) if number in streams else SourceState(kind)
         for number, kind in enumerate(outline["sources"])
     ]
-    if past is not None:  # sinks that know batches by number have those of the run over archives, too
-        values["batches"] = max(savepoint.batches, past.batches)
+    values["batches"] = batches  # sinks that know batches by number have those of the run over archives, too
     evolved = evolving.Evolved(**values, plans=plans, streams_before=streams, past=past, rebuilt=frozenset(rebuilt))
     return Opening(evolved, runs, carried, changes, savepoint.batches)
 
@@ -293,7 +324,9 @@ def going_on(plan: PhysicalPlan, checkpoint: str, read: ReadClocks, *, durable: 
     _check(note, plan, changes, checkpoint, on_spark=on_spark)
     clocks, carried = read(checkpoint, note), dict[str, dict[str, Any]]()
     if clocks is not None:
-        carried = carried_by(clocks, plan, changes, evolving.clocks_for(clocks, plan, new, changes).newest)
+        go_on = evolving.clocks_for(clocks, plan, new, changes)
+        carried = carried_by(clocks, plan, changes, go_on)
+        note = {**note, "since": attrs.asdict(since_of(clocks, changes, clocks.batches, go_on))}
     runs = carrying(plan, carried, stage_names(plan.stages))
     notes.change({**note, "plan": runs.fingerprint, "outline": outline_of(runs), "carried": carried})
     return with_carried(plan, checkpoint)

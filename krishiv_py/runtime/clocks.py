@@ -1,7 +1,8 @@
 """Determine which watermark is in force in a micro-batch, and how tasks come to know it.
 
 Two ways. **Spark's clock**: a single source's watermark is Spark's own, shifted and scaled (:func:`clock_ms`); the write-
-ahead log of a batch holds it before the batch runs. **The ledger**: several sources, idle time-outs and advances, intervals
+ahead log of a batch holds it before the batch runs. What it follows from, the newest event time, is in the ledger too, for
+plans with another lag that go on from here. **The ledger**: several sources, idle time-outs and advances, intervals
 and wall-clock TTLs need more than Spark keeps, so the driver writes what is in force in batch n+1 at the end of batch n,
 before Spark marks that as done; for the first batch it does so at the start of the query. Spark's own watermark is then
 only a counter of batches that keeps timers and empty batches going. Both are on disk before the batch that uses them runs,
@@ -10,6 +11,7 @@ so a repeated batch sees the same watermark.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import attrs
@@ -19,7 +21,7 @@ from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.watermark import moment_of
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.runtime.checkpoint.notes import Begun
+from krishiv_py.runtime.checkpoint.notes import Begun, CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import planned
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.files import store_at
@@ -67,6 +69,27 @@ class Clock(Protocol):
 
 
 @attrs.frozen
+class Raised:
+    """The watermarks that smaller lags of a changed plan put in force, by every clock, from a batch on (SEMANTICS §12.3)."""
+
+    batch: int = 0
+    every: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, note: Mapping[str, Any], begun: Begun) -> Raised:
+        """Return what the plan `note` of a checkpoint says."""
+        since = note.get("since")
+        return cls() if since is None else cls(since["batches"] - begun.batches, tuple(since["raised"]))
+
+    def over(self, moment: Moment, batch: int) -> Moment:
+        """Return what is in force in a batch, of which `moment` is on record."""
+        if batch < self.batch or not self.every:
+            return moment
+        first, *others = map(max, moment.every, self.every)
+        return attrs.evolve(moment, watermark_us=first, others=tuple(others))
+
+
+@attrs.frozen
 class SparkClock:
     """Spark's own watermark and write-ahead log."""
 
@@ -74,6 +97,9 @@ class SparkClock:
     tick_us: int
     initial_us: int
     begun: Begun = attrs.field(factory=Begun)
+    raised: Raised = attrs.field(factory=Raised)
+    facts: LedgerClock | None = None
+    """The files that note the newest event times."""
     heartbeats_reach_buckets: bool = attrs.field(default=False, init=False)
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
@@ -81,7 +107,7 @@ class SparkClock:
         """See Clock."""
         logged = planned(self.checkpoint, batch)
         mark = watermark_of(int(logged["batchWatermarkMs"]), self.tick_us)
-        return Moment(max(mark, self.initial_us, self.begun.watermark_us), _planned_us(logged))
+        return self.raised.over(Moment(max(mark, self.initial_us, self.begun.watermark_us), _planned_us(logged)), batch)
 
     def takes_over(self, batch: int) -> bool:
         """See Clock."""
@@ -111,6 +137,7 @@ class LedgerClock:
     heartbeats_reach_buckets: bool = False
     begun: Begun = attrs.field(factory=Begun)
     kept: int = 0
+    raised: Raised = attrs.field(factory=Raised)
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
     def takes_over(self, batch: int) -> bool:
@@ -120,7 +147,9 @@ class LedgerClock:
     def in_force(self, batch: int) -> Moment:
         """See Clock."""
         entry = self.read(batch)
-        return Moment(self.initial_us, 0) if entry is None else moment_of(entry, entry.get("begun_us", entry["now_us"]))
+        if entry is None:
+            return Moment(self.initial_us, 0)
+        return self.raised.over(moment_of(entry, entry.get("begun_us", entry["now_us"])), batch)
 
     def judging(self, batch: int, *, before: bool) -> Moment:
         """See Clock."""
@@ -144,8 +173,10 @@ class LedgerClock:
     def _place(self, batch: int) -> tuple[Store, str]:
         return store_at(f"{self.checkpoint}/krishiv/ledger/{batch:012d}.json")
 
-    def read(self, batch: int) -> dict[str, Any] | None:
+    def read(self, batch: int, *, needed: bool = True) -> dict[str, Any] | None:
         """Return the entry for a batch; None for the first, if an earlier version of the library began the query.
+
+        With Spark's clock it is not `needed`: an earlier version of the library wrote none.
 
         Raises
         ------
@@ -153,7 +184,7 @@ class LedgerClock:
             When it is damaged or missing: without it rows would be classified by no watermark at all.
         """
         store, path = self._place(batch)
-        entry: dict[str, Any] | None = store.read_note(path, NEW_CHECKPOINT, needed=batch > 0)
+        entry: dict[str, Any] | None = store.read_note(path, NEW_CHECKPOINT, needed=needed and batch > 0)
         return entry
 
     def write(self, batch: int, entry: dict[str, Any]) -> None:
@@ -178,9 +209,11 @@ def clock_for(plan: PhysicalPlan, checkpoint: str, *, durable: bool = False, kep
     """Return the clock of a plan: that of its first stage, which those of the others follow. Of `kept` batches it knows all."""
     spec = plan.stages[0].spec
     begun = Begun.of(checkpoint)
+    raised = Raised.of(CheckpointNotes(checkpoint).plan() or {}, begun)
     if plan.keeps_ledger:
-        return LedgerClock(checkpoint, spec.watermark.initial_us, durable, plan.watermarked, begun, kept)
-    return SparkClock(checkpoint, spec.tick_us, spec.watermark.initial_us, begun)
+        return LedgerClock(checkpoint, spec.watermark.initial_us, durable, plan.watermarked, begun, kept, raised)
+    facts = LedgerClock(checkpoint, spec.watermark.initial_us, durable, kept=kept)
+    return SparkClock(checkpoint, spec.tick_us, spec.watermark.initial_us, begun, raised, facts)
 
 
 def clock_ms(watermark_us: int, tick_us: int) -> int:

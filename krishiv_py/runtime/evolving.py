@@ -19,7 +19,7 @@ from krishiv_py.kernels.state.spread import BucketContent, is_of_numbers, side_o
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import HASH
 from krishiv_py.kernels.ttl import begin_ttl
-from krishiv_py.kernels.watermark import ONLY, ClockSpec, WatermarkTracker, floor_watermark
+from krishiv_py.kernels.watermark import ONLY, ClockSpec, WatermarkTracker, tracker_facts
 from krishiv_py.kernels.windows.count import without_rows
 from krishiv_py.kernels.windows.fixed.going_on import with_log, with_rows_of_their_own, with_unknown_totals, without_log
 from krishiv_py.kernels.windows.fixed.triggered import inside_of
@@ -36,13 +36,13 @@ from krishiv_py.kernels.windows.session.going_on import (
 from krishiv_py.kernels.windows.session.growing import value_schema
 from krishiv_py.kernels.windows.session.plain import go_on_as
 from krishiv_py.plan.aggregates.selections import HIDDEN
-from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET, show_instant
+from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.evolution import (
     Carried,
+    Frontiers,
     StageChange,
-    fired_as,
     is_hidden,
     keys_of,
     late_rule_of,
@@ -70,14 +70,14 @@ class StageBefore:
         The shape that its state was kept in; None: as it is kept now.
     number : int
         The number of the stage in the folder.
-    reached_us : int
-        The watermark under which it last stepped.
+    frontiers : Frontiers or None
+        Up to where it has come; None with `shape`.
     """
 
     plan: StagePlan
     shape: dict[str, Any] | None
     number: int
-    reached_us: int
+    frontiers: Frontiers | None
 
 
 @attrs.define(kw_only=True)
@@ -109,14 +109,16 @@ class Evolved(Savepoint):
         before = self.plans[stage]
         for bucket in self.stages[stage].buckets:
             held = self.bucket(before.number, bucket, mapped=mapped)
-            yield held if before.shape is None else migrated(held, before.shape, before.plan, before.reached_us)
+            if before.shape is not None and before.frontiers is not None:
+                held = migrated(held, before.shape, before.plan, before.frontiers)
+            yield held
 
     def names_of(self, source: int) -> list[tuple[str, int]]:
         """Return the files that a stream has read, by its number in the plan."""
         return super().names_of(self.streams_before[source])
 
 
-def carried_over(was: Mapping[str, Any], stage: StagePlan, reached_us: int, savepoint: Savepoint, number: int) -> Carried:
+def carried_over(was: Mapping[str, Any], stage: StagePlan, clocks: ClocksGoOn, savepoint: Savepoint, number: int) -> Carried:
     """Return what a stage carries along when it takes state that was kept as `was` says.
 
     Parameters
@@ -125,8 +127,8 @@ def carried_over(was: Mapping[str, Any], stage: StagePlan, reached_us: int, save
         The shape of the stage before.
     stage : StagePlan
         The stage, which carries nothing yet.
-    reached_us : int
-        The watermark under which its state last stepped.
+    clocks : ClocksGoOn
+        How the clocks go on.
     savepoint : Savepoint
         Where the state is.
     number : int
@@ -137,7 +139,8 @@ def carried_over(was: Mapping[str, Any], stage: StagePlan, reached_us: int, save
     CheckpointError
         Where results have to be withdrawn that state does not hold.
     """
-    now = shape_of(stage)
+    now, frontiers = shape_of(stage), savepoint.frontiers(number)
+    reached_us = frontiers.stepped_us
     pairs = paired(was["aggregates"], now["aggregates"])
     names = {was["aggregates"][index]["name"]: now["aggregates"][number]["name"] for number, index in pairs.items()}
     wholes = [[whole, [names[name] for name in of if name in names]] for whole, of in was["wholes"]]
@@ -147,9 +150,6 @@ def carried_over(was: Mapping[str, Any], stage: StagePlan, reached_us: int, save
     for partial in (added, shown if shows_otherwise(was, now) else []):
         if partial:
             wholes.append([f"{HIDDEN}{1 + _newest_mark(was, wholes)}", partial])
-    left_us = was["left_us"]
-    if was["lateness_us"] != now["lateness_us"]:
-        left_us = max(left_us, floor_watermark(reached_us, was["lateness_us"]))
     early_us = _early_until(was, now, stage, savepoint, number)
     if early_us > reached_us and now["emit"] == "retractions":
         raise CheckpointError(
@@ -161,8 +161,10 @@ def carried_over(was: Mapping[str, Any], stage: StagePlan, reached_us: int, save
     return Carried(
         wholes,
         was["blind_us"],
-        UNSET if left_us in (UNSET, END_OF_TIME) else left_us,
+        frontiers.left_as(now),
         early_us if early_us > reached_us else UNSET,
+        frontiers.given_as(now),
+        reached_us if reached_us > stage.times.least(clocks.current) else UNSET,
     )
 
 
@@ -185,7 +187,7 @@ def _early_until(was: Mapping[str, Any], now: Mapping[str, Any], stage: StagePla
     return early_us
 
 
-def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan, reached_us: int) -> BucketContent:
+def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan, frontiers: Frontiers) -> BucketContent:
     """Return a bucket as another plan keeps it."""
     meta, tables = dict(held.meta), dict(held.tables)
     now = shape_of(stage)
@@ -196,9 +198,9 @@ def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan, reac
     if was["ttl"] not in (None, now["ttl"]):
         meta = {name: value for name, value in meta.items() if name.partition(":")[2] not in _TTL and name != "ttl_checked"}
         tables = {name: t for name, t in tables.items() if name.partition("/")[0] not in _TTL}
-    fired_us = meta.get("fired_at", UNSET)
-    if "fired_at" in meta and (was["lateness_us"], was["emit"]) != (now["lateness_us"], now["emit"]):
-        meta["fired_at"] = fired_as(fired_us, was, now)
+    if (was["lateness_us"], was["emit"]) != (now["lateness_us"], now["emit"]):
+        once = {"fired_at": now["emit"] == "final", "joined_at": True}
+        meta |= {name: frontiers.fired(meta[name], now, once=only) for name, only in once.items() if name in meta}
     table = _Tables(was, stage)
     tables = {name: table.of(rows, side_of(name)) for name, rows in tables.items()}
     if was["fixed"].get("window kind") == "distinct":
@@ -210,14 +212,12 @@ def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan, reac
     bucket = BucketContent(meta, tables).bucket()
     if now["ttl"] is not None and now["ttl"] != was["ttl"]:
         begin_ttl(stage.spec, bucket, _keys_in(tables, stage.layout))
-    _go_on(stage, bucket, was, now, fired_us, reached_us)
+    _go_on(stage, bucket, was, now, frontiers)
     return BucketContent.of(bucket)
 
 
-def _go_on(
-    stage: StagePlan, bucket: Bucket, was: Mapping[str, Any], now: Mapping[str, Any], fired_us: int, reached_us: int
-) -> None:
-    """Let a bucket go on under another emission, late rule, lateness or trigger; its windows had fired up to `fired_us`."""
+def _go_on(stage: StagePlan, bucket: Bucket, was: Mapping[str, Any], now: Mapping[str, Any], frontiers: Frontiers) -> None:
+    """Let a bucket go on under another emission, late rule, lateness or trigger."""
     spec, route = stage.spec, stage.spec.operation.route
     logged, logs = ("firings" in shape["fixed"] for shape in (was, now))
     of_other_rules = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))
@@ -227,10 +227,9 @@ def _go_on(
     discards = spec.options.accumulation == "discarding"
     if route in ("session", "capped session") and (logged or logs):
         if (discarded, logged) != (discards, logs) or of_other_rules or of_other_lateness:
-            left_us = max(floor_watermark(reached_us, was["lateness_us"]), was["left_us"])
             withdrew = was["emit"] == "retractions" and not discarded
             goes_on = _SESSIONS[route == "capped session", logged, logs]
-            goes_on(spec, bucket, Before(discarded, withdrew, reached_us, left_us, unknown))
+            goes_on(spec, bucket, Before(discarded, withdrew, frontiers.stepped_us, frontiers.left_us, unknown))
         return
     if unknown is not None:
         with_unknown_totals(spec, bucket, unknown)
@@ -238,13 +237,12 @@ def _go_on(
         if logged and not logs:
             without_rows(spec, bucket)
     elif logged != logs:
-        over_us = max(floor_watermark(fired_us, was["lateness_us"]), was["left_us"])
         if logs:
-            with_log(spec, bucket, over_us, over_us if was["emit"] == "final" else fired_us)
+            with_log(spec, bucket, frontiers.left_us, frontiers.given_us)
         else:
-            without_log(spec, bucket, fired_us)
+            without_log(spec, bucket, frontiers.given_us)
     elif logs and "runs:sl" in bucket.meta:
-        with_rows_of_their_own(spec, bucket, fired_us)
+        with_rows_of_their_own(spec, bucket, frontiers.given_us)
     elif route == "session" and not logs and (of_other_rules or of_other_lateness) and "fired_at" in bucket.meta:
         go_on_as(spec, bucket)
     elif route == "capped session" and not logs and (of_other_rules or of_other_lateness):
@@ -305,7 +303,6 @@ class _Tables:
         self.was, self.now = was, shape_of(stage)
         self.layout = stage.layout
         self.pairs = paired(was["aggregates"], self.now["aggregates"])
-        self.incomplete = any(n not in self.pairs and not marks_whole(agg) for n, agg in enumerate(self.now["aggregates"]))
         self.inputs = [input_text(value, where) for value, where in self.layout.inputs]
         self.flags = self._flags()
 
@@ -315,12 +312,8 @@ class _Tables:
         for number, index in enumerate(self.layout.input_of):
             agg = self.now["aggregates"][number]
             if index is not None and marks_whole(agg) and not (is_hidden(agg) and number in self.pairs):
-                flags[index] = self._whole(agg)
+                flags[index] = not is_hidden(agg)
         return flags
-
-    def _whole(self, agg: Mapping[str, Any]) -> bool:
-        """Return whether rows from before are whole for a mark: never for a hidden one, which is for added aggregates."""
-        return not is_hidden(agg) and not self.incomplete
 
     def of(self, rows: pa.Table, side: str | None = None) -> pa.Table:
         """Return a table with the columns of the new plan; of a join it is one of a `side`."""
@@ -369,10 +362,10 @@ class _Tables:
             if index is not None:
                 old = [rows[f"p{index}_{n}"].combine_chunks() for n in range(len(self.was["aggregates"][index]["parts"]))]
                 new = _widened(old, kernel)
-                if marks_whole(agg) and not is_hidden(agg) and self.incomplete:
-                    new = [_all(False, rows.num_rows)]
+                if marks_whole(agg) and not is_hidden(agg):  # of earlier versions, which noted it here
+                    new = [_all(True, rows.num_rows)]
             elif marks_whole(agg):
-                new = [_all(self._whole(agg), rows.num_rows)]
+                new = [_all(not is_hidden(agg), rows.num_rows)]
             else:
                 new = _empty(kernel, self._input_type(number), rows.num_rows)
             columns += [(fields[n], column) for n, column in zip(names, new, strict=True)]
@@ -386,7 +379,7 @@ class _Tables:
             if index is not None:
                 columns.append((field, _cast(rows[f"v{index}"], field.type)))
             else:
-                column = _all(self._whole(agg), rows.num_rows) if marks_whole(agg) else pa.nulls(rows.num_rows, field.type)
+                column = _all(not is_hidden(agg), rows.num_rows) if marks_whole(agg) else pa.nulls(rows.num_rows, field.type)
                 columns.append((field, column))
         return columns
 
@@ -577,11 +570,14 @@ class ClocksGoOn:
         What was in force in the last step, by every clock.
     newest : list of int
         The largest event time that came, by every clock, µs; ``UNSET`` where none came.
+    current : list of int
+        What was in force after the last step by every clock, before other lags are looked at.
     """
 
     clocks: dict[str, Any]
     before: list[int]
     newest: list[int]
+    current: list[int]
 
 
 def clocks_for(savepoint: Savepoint, plan: PhysicalPlan, new: Mapping[str, Any], changes: Sequence[StageChange]) -> ClocksGoOn:
@@ -600,35 +596,31 @@ def clocks_for(savepoint: Savepoint, plan: PhysicalPlan, new: Mapping[str, Any],
     changes : sequence of StageChange
         Which stages belong together.
     """
-    old = savepoint.note["outline"]
+    old, since = savepoint.note["outline"], savepoint.since
     saved = [savepoint.clocks["tracker"], *savepoint.clocks.get("others", [])]
     streams, stages = sources_paired(old, new), {c.new: c.old for c in changes if c.new is not None and c.old is not None}
-    trackers, before, newest = list[dict[str, Any]](), list[int](), list[int]()
+    made = ClocksGoOn({}, [], [], [])
+    trackers = list[dict[str, Any]]()
     for number, clock in enumerate(plan.clocks.clocks):
         was = _clock_before(old, new, number, stages, streams)
-        lags_us = {} if was is None else _lags(old, was)
-        kept: dict[str, Any] = {"reached": {}, "spoke": {}, "current": UNSET} if was is None else saved[was]
-        later_us = min((us - lags_us[n] for n, us in _declared(clock).items() if n in lags_us), default=0)
-        current, last = (
-            max(_reached(savepoint, plan, number, stages, every), UNSET if was is None else _by_lag(every[was], 0, later_us))
-            for every in (savepoint.after, savepoint.before)
-        )
-        start_us = max(current, min(savepoint.after)) if was is None else current
-        reached = _sources(kept["reached"], lags_us, clock, number, (old, new), streams, start_us)
-        if was is not None and (reached, current) == (kept["reached"], kept["current"]):
-            trackers.append(kept)
+        if was is None:
+            least_us = _reached(savepoint, plan, number, stages)
+            facts: dict[str, Any] = {"newest": {}, "advanced": {}, "spoke": {}, "current": least_us}
+            begins_us, last_us = max(least_us, min(savepoint.after)), least_us
         else:
-            spoke = {name: us for name, us in kept["spoke"].items() if name in reached}
-            changed = {**kept, "reached": reached, "spoke": spoke, "current": current}
-            restored = WatermarkTracker.restored(clock.watermark, changed)
-            restored.settle(savepoint.now_us)
-            trackers.append(restored.saved())
-        before.append(last)
-        most_us = max((s["shape"]["lag_us"] for s in old["stages"] if "shape" in s), default=0)
-        came = [us + lags_us.get(n, most_us) for n, us in kept["reached"].items() if UNSET < us < END_OF_TIME]
-        newest.append(max(came, default=UNSET))
-    clocks = {"tracker": trackers[0], "others": trackers[1:]} if len(trackers) > 1 else {"tracker": trackers[0]}
-    return ClocksGoOn(clocks, before, newest)
+            facts = tracker_facts(saved[was], _lags(old, was))
+            if since is not None and was < len(since.current):
+                facts = {**facts, "current": since.current[was]}
+            begins_us, last_us = saved[was]["current"], savepoint.before[was]
+        known = _sources(facts, clock, number, (old, new), streams, begins_us)
+        tracker = WatermarkTracker.restored(clock.watermark, {**facts, **known}, clock.inputs)
+        tracker.settle(savepoint.now_us)
+        trackers.append(tracker.saved())
+        made.before.append(last_us)
+        made.current.append(facts["current"])
+        made.newest.append(max(facts["newest"].values(), default=UNSET))
+    made.clocks.update({"tracker": trackers[0], "others": trackers[1:]} if len(trackers) > 1 else {"tracker": trackers[0]})
+    return made
 
 
 def _clock_before(
@@ -649,14 +641,13 @@ def _clock_before(
     return None
 
 
-def _reached(savepoint: Savepoint, plan: PhysicalPlan, clock: int, stages: Mapping[int, int], every: Sequence[int]) -> int:
-    """Return what a clock shows at least, so that no stage that keeps its name goes back."""
-    first, *others = every
+def _reached(savepoint: Savepoint, plan: PhysicalPlan, clock: int, stages: Mapping[int, int]) -> int:
+    """Return what a clock shows that no stage before went by, so that the stages that follow it do not go back."""
     least = UNSET
     for number, stage in enumerate(plan.stages):
         for followed, by_us in stage.times:
             if followed == clock and number in stages:
-                was_us = savepoint.stages[stages[number]].moment((first, *others)).watermark_us
+                was_us = savepoint.stepped(stages[number])
                 least = max(least, was_us if was_us in (UNSET, END_OF_TIME) else was_us + by_us)
     return least
 
@@ -667,26 +658,33 @@ def _lags(old: Mapping[str, Any], clock: int) -> dict[str, int]:
 
 
 def _sources(
-    reached: Mapping[str, int],
-    lags: Mapping[str, int],
+    facts: Mapping[str, Any],
     clock: ClockSpec,
     number: int,
     outlines: tuple[Mapping[str, Any], Mapping[str, Any]],
     streams: Mapping[int, int],
-    current: int,
-) -> dict[str, int]:
-    """Return how far each source of a clock has come, by the lags of the plan."""
-    mark, declared = clock.watermark, _declared(clock)
+    begins_us: int,
+) -> dict[str, dict[str, int]]:
+    """Return what is known of each source of a clock of the plan; a new one may begin at the watermark."""
+    mark, declared, newest = clock.watermark, _declared(clock), facts["newest"]
     registers = isinstance(mark, MultiSourceWatermarkSpec) and mark.unknown_spec is not None
     begin = (
         {name for name, spec in mark.sources if spec.from_savepoint} if isinstance(mark, MultiSourceWatermarkSpec) else set()
     )
-    sources = {name: us for name, us in reached.items() if registers and name not in declared}
-    for name, lag_us in declared.items():
-        known = [name] if name in reached else _same_stream(name, reached, number, outlines, streams)
-        came = [_by_lag(reached[each], lags.get(each), lag_us) for each in known]
-        sources[name] = max(came) if came else current if mark.from_savepoint or name in begin else UNSET
-    return sources
+    of = {name: [name] for name in newest if registers and name not in declared}
+    of |= {name: [name] if name in newest else _same_stream(name, newest, number, outlines, streams) for name in declared}
+    known: dict[str, dict[str, int]] = {
+        part: {
+            name: max(facts[part][each] for each in came if each in facts[part])
+            for name, came in of.items()
+            if any(each in facts[part] for each in came)
+        }
+        for part in ("newest", "advanced", "spoke")
+    }
+    for name in declared:
+        if not of[name] and begins_us != UNSET and (mark.from_savepoint or name in begin):
+            known["advanced"][name] = begins_us
+    return known
 
 
 def _declared(clock: ClockSpec) -> dict[str, int]:
@@ -696,7 +694,7 @@ def _declared(clock: ClockSpec) -> dict[str, int]:
 
 def _same_stream(
     name: str,
-    reached: Mapping[str, int],
+    newest: Mapping[str, int],
     clock: int,
     outlines: tuple[Mapping[str, Any], Mapping[str, Any]],
     streams: Mapping[int, int],
@@ -708,14 +706,7 @@ def _same_stream(
     for number, read in enumerate(new["reads"]):
         if read["clock"] == clock and read["source"] == name and number in streams:
             was = old["reads"][streams[number]]["source"]
-            if was in reached:
+            if was in newest:
                 return [was]
-            return [each for each in reached if each != ONLY] if name == was == ONLY else []
+            return [each for each in newest if each != ONLY] if name == was == ONLY else []
     return []
-
-
-def _by_lag(us: int, lag_us: int | None, now_us: int) -> int:
-    """Return how far a source has come by another lag."""
-    if us in (UNSET, END_OF_TIME) or lag_us is None:
-        return us
-    return max(us + lag_us - now_us, -MAX_TIME_US)

@@ -17,8 +17,8 @@ import io
 import json
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import unquote, urlparse
 
 import attrs
@@ -28,11 +28,12 @@ import pyarrow.parquet as pq
 from krishiv_py.connectors.ranges import NotedRanges
 from krishiv_py.engine.stage import Report
 from krishiv_py.errors import CheckpointError, failure_text, shown
-from krishiv_py.kernels.spec import Moment
+from krishiv_py.kernels.spec import Times
 from krishiv_py.kernels.state.spread import BucketContent, spread
-from krishiv_py.kernels.watermark import moment_of
-from krishiv_py.plan.durations import END_OF_TIME
+from krishiv_py.kernels.watermark import floor_watermark, moment_of
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.running import Control
+from krishiv_py.planner.evolution import Frontiers
 from krishiv_py.replay_files import open_sent
 from krishiv_py.runtime.checkpoint.notes import STATE, Begun, CheckpointNotes, is_there
 from krishiv_py.runtime.checkpoint.sparklog import entries_of
@@ -204,7 +205,7 @@ def _is_of(value: object, type_: Any) -> bool:
     return isinstance(value, type_) and not (type_ is int and isinstance(value, bool))
 
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the format; a later version of the library opens all earlier ones."""
 MANIFEST: Final = "manifest.json"
 _BUCKET: Final = "bucket.json"
@@ -227,7 +228,8 @@ class StageState:
     """A stage: how many `keys` its state has, which `buckets` there are, and what was counted.
 
     `open` are windows and rows that are open, `left` are rows that went to outputs, `times` the clocks its watermark follows,
-    `columns` what the columns of its tables are, `shape` what decides how they are read.
+    and `floor_us` where it was before; `stepped_us` the watermark of its last step, where the clocks do not say it; `columns`
+    what the columns of its tables are, `shape` what decides how they are read.
     """
 
     name: str
@@ -240,11 +242,38 @@ class StageState:
     open: list[int] = attrs.field(factory=lambda: [0, 0])
     columns: dict[str, str] = attrs.field(factory=dict)
     shape: dict[str, Any] | None = None
+    floor_us: int = UNSET
+    stepped_us: int | None = None
 
-    def moment(self, every: Iterable[int]) -> Moment:
-        """Return what is in force in the stage when the clocks show `every`."""
-        first, *others = every
-        return Moment(first, others=tuple(others)).at(tuple((clock, us) for clock, us in self.times))
+    def watermark(self, every: Sequence[int]) -> int:
+        """Return the watermark of the stage when the clocks show `every`."""
+        return Times(tuple((clock, us) for clock, us in self.times), self.floor_us).least(every)
+
+
+@attrs.frozen
+class Since:
+    """The facts of a plan before the one that runs; the note of the plan has them, for until a batch has run.
+
+    Attributes
+    ----------
+    batches : int
+        How many batches were published when the plan changed.
+    current : list of int
+        The watermark by every clock then: what follows from other lags is not in force before a batch runs.
+    stages : dict
+        The :class:`~krishiv_py.planner.evolution.Frontiers` of each stage, as plain data.
+    raised : list of int
+        The watermark by every clock with the lags of the plan that runs, in force from the next batch on.
+    """
+
+    batches: int
+    current: list[int]
+    stages: dict[str, dict[str, Any]]
+    raised: list[int]
+
+
+Steps: TypeAlias = "list[int | None]"
+"""The watermark of the last step of each stage; None where the clocks say it."""
 
 
 @attrs.define
@@ -260,7 +289,7 @@ class Savepoint:
     clocks : dict
         The clocks after the last batch.
     before : list of int
-        What was in force in the last step, by every clock.
+        What was in force in the last step, by every clock, also where another plan made it.
     now_us : int
         The clock of the machine in the last batch, µs since the epoch.
     checkpoint : str or None
@@ -303,10 +332,34 @@ class Savepoint:
         return opened
 
     @classmethod
-    def of_clocks(cls, note: dict[str, Any], clocks: dict[str, Any], before: list[int], now_us: int) -> Savepoint:
+    def of_clocks(
+        cls, note: dict[str, Any], batches: int, clocks: dict[str, Any], before: list[int], now_us: int, stepped: Steps
+    ) -> Savepoint:
         """Return what a savepoint of a checkpoint would say of its clocks, without tables and positions."""
-        stages = [StageState(**outline) for outline in note["outline"]["stages"]]
-        return cls("", note, 0, clocks, before, now_us, [], stages)
+        stages = [StageState(**outline, stepped_us=us) for outline, us in zip(note["outline"]["stages"], stepped, strict=True)]
+        return cls("", note, batches, clocks, before, now_us, [], stages)
+
+    def stepped(self, stage: int) -> int:
+        """Return the watermark of the last step of a stage."""
+        state = self.stages[stage]
+        return state.watermark(self.before) if state.stepped_us is None else state.stepped_us
+
+    @property
+    def since(self) -> Since | None:
+        """Return the facts of the plan before, where no batch has run with the plan of the savepoint."""
+        since = self.note.get("since")
+        return None if since is None or since["batches"] != self.batches else Since(**since)
+
+    def frontiers(self, stage: int) -> Frontiers:
+        """Return up to where a stage has come."""
+        state, since = self.stages[stage], self.since
+        assert state.shape is not None
+        if since is not None and state.name in since.stages:
+            return Frontiers(**since.stages[state.name])
+        stepped_us, shape, final = self.stepped(stage), state.shape, state.shape["emit"] == "final"
+        left_us = max(floor_watermark(stepped_us, int(shape["lateness_us"])), int(shape["left_us"]))
+        given_us = max(left_us if final else stepped_us, int(shape.get("given_us", UNSET)))
+        return Frontiers(stepped_us, left_us, given_us, final)
 
     @property
     def after(self) -> tuple[int, ...]:
@@ -699,4 +752,5 @@ def restore_for_spark(savepoint: Savepoint, checkpoint: str, buckets: int) -> No
     report = {"buckets": reports, "watermark": first, "advances": savepoint.advances}
     report |= {"watermarks of further clocks": others} if others else {}
     CheckpointNotes(checkpoint).keep_metrics(report)
-    Begun(savepoint.batches, first).write(checkpoint)
+    stepped = [savepoint.stepped(number) for number in range(len(savepoint.stages))]
+    Begun(savepoint.batches, first, stepped).write(checkpoint)

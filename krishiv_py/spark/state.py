@@ -23,13 +23,14 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.kernels.state.store import PAGE, Bucket, MemoryStore
 from krishiv_py.kernels.watermark import ONLY, moment_of
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.batch import stage_of
 from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import Begun, CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import checked_lines, numbered, offsets_of, planned
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT, ChunkFolder, chunk_of
-from krishiv_py.runtime.clocks import LedgerClock, watermark_of
+from krishiv_py.runtime.clocks import LedgerClock, Raised, SparkClock, watermark_of
 from krishiv_py.runtime.savepoints import (
     Savepoint,
     SourceState,
@@ -403,7 +404,7 @@ def save(spark: SparkSession, checkpoint: str, folder: str, after: int | None = 
     if after is None and (not batches or not finished or batches[-1] != finished[-1]):
         raise unfinished(checkpoint, batches[-1] if batches else None)
     batch, outline = batches[-1] if after is None else after, note["outline"]
-    clocks, before, now_us = _clocks(checkpoint, batch, outline, begun)
+    clocks, before, now_us = _clocks(checkpoint, batch, note, begun)
     metrics = CheckpointNotes(checkpoint).metrics()
     reports = {name: Report.restored(saved) for name, saved in metrics.get("buckets", {}).items()}
     stages = []
@@ -457,21 +458,28 @@ def read_clocks(checkpoint: str, note: dict[str, Any]) -> Savepoint | None:
     batches, finished = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
     if batches[-1:] != finished[-1:] or (not batches and begun.batches):
         raise unfinished(checkpoint, batches[-1] if batches else None)
-    return Savepoint.of_clocks(note, *_clocks(checkpoint, batches[-1], note["outline"], begun)) if batches else None
+    if not batches:
+        return None
+    clocks, before, now_us = _clocks(checkpoint, batches[-1], note, begun)
+    stepped: list[int | None] = [None] * len(note["outline"]["stages"])
+    return Savepoint.of_clocks(note, begun.batches + batches[-1] + 1, clocks, before, now_us, stepped)
 
 
-def _clocks(checkpoint: str, batch: int, outline: dict[str, Any], begun: Begun) -> tuple[dict[str, Any], list[int], int]:
+def _clocks(checkpoint: str, batch: int, note: dict[str, Any], begun: Begun) -> tuple[dict[str, Any], list[int], int]:
     """Return the clocks after a micro-batch, what was in force in it, and when it was planned."""
-    now_us = int(planned(checkpoint, batch)["batchTimestampMs"]) * 1_000
+    now_us, outline, raised = (
+        int(planned(checkpoint, batch)["batchTimestampMs"]) * 1_000,
+        note["outline"],
+        Raised.of(note, begun),
+    )
+    ledger = LedgerClock(checkpoint, begun.watermark_us, begun=begun, raised=raised)
     if outline["ledger"]:
-        ledger = LedgerClock(checkpoint, begun.watermark_us)
         clocks = ledger.read(batch + 1)
         assert clocks is not None
-        before = ledger.read(batch)
-        return clocks, list(moment_of(clocks if before is None else before, now_us).every), int(clocks["now_us"])
-    logged = (
-        json.loads(checked_lines(*store_at(f"{checkpoint}/commits/{batch}"))[1])["nextBatchWatermarkMs"],
-        planned(checkpoint, batch)["batchWatermarkMs"],
-    )
-    after, before_us = (max(watermark_of(int(ms), outline["tick_us"]), begun.watermark_us) for ms in logged)
-    return {"tracker": {"reached": {ONLY: after}, "spoke": {}, "current": after}}, [before_us], now_us
+        before = raised.over(moment_of(ledger.read(batch) or clocks, now_us), batch)
+        return clocks, list(before.every), int(clocks["now_us"])
+    next_ms = json.loads(checked_lines(*store_at(f"{checkpoint}/commits/{batch}"))[1])["nextBatchWatermarkMs"]
+    before = SparkClock(checkpoint, outline["tick_us"], UNSET, begun, raised).in_force(batch)
+    after_us = max(watermark_of(int(next_ms), outline["tick_us"]), before.watermark_us, begun.watermark_us)
+    facts = ledger.read(batch + 1, needed=False) or {"tracker": {"reached": {ONLY: after_us}, "spoke": {}}}
+    return {"tracker": {**facts["tracker"], "current": after_us}}, [before.watermark_us], now_us

@@ -21,7 +21,7 @@ from krishiv_py.engine.stage import PREPARE, Report, StageOperator
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.spec import Moment, OperatorSpec
-from krishiv_py.kernels.watermark import Clocks
+from krishiv_py.kernels.watermark import ONLY, Clocks
 from krishiv_py.logs import BatchLines, batch_part
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import MemorySource
@@ -269,12 +269,28 @@ class BatchSteps:
         if self.plan.stateless:
             self.ledger.take(batch_id, reported, Moment(UNSET), {}, whole=True)
             return
+        now_us = self.now()
         if isinstance(self.clock, SparkClock):
-            self.ledger.take(batch_id, reported, self.clock.in_force(batch_id), {}, whole=bool(passing))
+            in_force = self.clock.in_force(batch_id)
+            assert self.clock.facts is not None
+            of_mark = {"reached": {ONLY: in_force.watermark_us}, "spoke": {}, "current": in_force.watermark_us}
+            noted = self.clock.facts.read(batch_id, needed=False)
+            clocks = Clocks.restored(self.plan.clocks, noted or {"tracker": of_mark})
+            self._follow(clocks, reported, now_us)
+            self.clock.facts.write(batch_id + 1, {**clocks.saved(), "now_us": now_us})
+            self.ledger.take(batch_id, reported, in_force, {}, whole=bool(passing))
             return
         entry = self.clock.read(batch_id)
-        now_us = self.now()
         clocks = Clocks(self.plan.clocks) if entry is None else Clocks.restored(self.plan.clocks, entry)
+        in_force = self._follow(clocks, reported, now_us)
+        self.ledger.idle = tuple(clocks.idle(now_us))
+        self.clock.write(batch_id + 1, {**clocks.saved(), "now_us": now_us})
+        if self.control_writer is not None:
+            self.control_writer.batch_done(moved=in_force.later(self.clock.in_force(batch_id)))
+        self.ledger.take(batch_id, reported, in_force, clocks.reached, whole=bool(passing))
+
+    def _follow(self, clocks: Clocks, reported: dict[str, Report], now_us: int) -> Moment:
+        """Let the clocks follow what the buckets reported; gives what is in force in the next batch."""
         for bucket, report in reported.items():
             clock = self.plan.stages[stage_of(bucket, self.plan.last)].clock
             for notes in () if clock is None else report.notes:
@@ -282,12 +298,7 @@ class BatchSteps:
                 clocks.saw(clock, notes.maxima, now_us)
                 for advance in notes.advances:
                     clocks.note(clock, advance, now_us)
-        in_force = clocks.settle(now_us)
-        self.ledger.idle = tuple(clocks.idle(now_us))
-        self.clock.write(batch_id + 1, {**clocks.saved(), "now_us": now_us})
-        if self.control_writer is not None:
-            self.control_writer.batch_done(moved=in_force.later(self.clock.in_force(batch_id)))
-        self.ledger.take(batch_id, reported, in_force, clocks.reached, whole=bool(passing))
+        return clocks.settle(now_us)
 
     def _totals(self, passing: list[int], batch_id: int, reported: dict[str, Report]) -> dict[str, Report]:
         """Return all that is known with this batch: tasks that keep nothing tell of one batch only, so theirs are summed up."""

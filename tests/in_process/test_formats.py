@@ -44,12 +44,12 @@ def test_a_later_format_says_to_write_a_savepoint_with_the_earlier_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = unpacked(archives(1, VERSION)[1], tmp_path)
-    monkeypatch.setattr(notes, "FORMAT", FORMAT + 1)
+    monkeypatch.setattr(notes, "OLDEST", FORMAT)
     before = {p: p.read_bytes() for p in home.rglob("*") if p.is_file()}
     with Session.in_process() as session, pytest.raises(CheckpointError) as caught:
         run(session, home, [], last=True)
     text = str(caught.value)
-    assert f"format 1, written by krishiv_py 0.1.0, in process; krishiv_py 0.1.0 reads format {FORMAT + 1}" in text
+    assert f"format 1, written by krishiv_py 0.1.0, in process; krishiv_py 0.1.0 reads formats {FORMAT} to {FORMAT}" in text
     assert f"write a savepoint with the version that wrote it, krishiv savepoint {home / 'checkpoint'} FOLDER" in text
     assert "start this version with savepoint=FOLDER and a new checkpoint" in text
     after = {p: p.read_bytes() for p in home.rglob("*") if p.is_file()}

@@ -18,7 +18,7 @@ from krishiv_py.kernels.columns.evaluate import expr_type
 from krishiv_py.kernels.columns.steps import step_schema
 from krishiv_py.kernels.columns.times import FixedAssigner, lengths_between, time_type, unstamp
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.plan.aggregates.selections import HIDDEN, WholeSince
+from krishiv_py.plan.aggregates.selections import WholeSince
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Col, Expr, identity_of
 from krishiv_py.plan.operation import ResultTime
@@ -372,7 +372,7 @@ def of_no_rows(layout: Layout) -> pa.Table:
 
 
 def noted_whole(layout: Layout, partials: pa.Table, known: Mask, mark: str) -> pa.Table:
-    """Return partials that note which of them state knows, in the hidden `mark` and in the marks that results show.
+    """Return partials that note which of them state knows, in the hidden `mark`.
 
     Parameters
     ----------
@@ -386,8 +386,7 @@ def noted_whole(layout: Layout, partials: pa.Table, known: Mask, mark: str) -> p
         The name of the aggregate that is false for the others, whose aggregates results show as null.
     """
     for call, (name, *_) in zip(layout.spec.aggs, layout.partial_names, strict=True):
-        if isinstance(call, WholeSince) and (call.output_name == mark or not call.output_name.startswith(HIDDEN)):
-            before = True if call.output_name == mark else pc.fill_null(partials[name], True).to_numpy()
+        if isinstance(call, WholeSince) and call.output_name == mark:
             place = partials.schema.get_field_index(name)
-            partials = partials.set_column(place, partials.schema.field(place), pa.array(known & before))
+            partials = partials.set_column(place, partials.schema.field(place), pa.array(known))
     return partials

@@ -143,6 +143,8 @@ class AsofOperator(JoinOperator):
         super().__init__(spec)
         assert isinstance(spec.operation, AsofJoin)
         self.join = spec.operation
+        self.given_us = floor_watermark(spec.options.left_us, self.join.ahead_us)
+        """Before which time left rows had their result under another allowed lateness."""
         self.schemas = tuple(self.schema_of(half) for half in self.halves)
 
     def newest(self, rows: pa.Table, over: int) -> pa.Table:
@@ -157,7 +159,7 @@ class AsofOperator(JoinOperator):
 
     def _horizon(self, us: int) -> int:
         """Before which time left rows have their result under a watermark."""
-        return floor_watermark(us, self.late_us + self.join.ahead_us)
+        return max(floor_watermark(us, self.late_us + self.join.ahead_us), self.given_us)
 
     def _state(self, bucket: Bucket, horizon: int) -> _State:
         """Return the state; standing rows further back than the tolerance are of no use to left rows from `horizon` on."""

@@ -54,7 +54,8 @@ class WindowJoinOperator(JoinOperator):
         self.window = spec.operation.window
         self.how = spec.operation.how
         self.assigner = FixedAssigner(self.window.grid)
-        self.firing_delay = FiringDelay(self.late_us, self.late_us)
+        left_us = spec.options.left_us
+        self.firing_delay = FiringDelay(self.late_us, self.late_us, left_us, left_us)
         self.schemas = tuple(self.schema_of(half) for half in self.halves)
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:

@@ -29,8 +29,13 @@ from krishiv_py.storage.files import read_at, store_at, write_at
 from krishiv_py.storage.store import Store
 from krishiv_py.version import __version__
 
-FORMAT: Final = 1
-"""Of the plan note, the ledger, the chunks of state and the names they have; raised when an older one cannot be read."""
+FORMAT: Final = 2
+"""Of the plan note, the ledger, the chunks of state and the names they have; raised when earlier versions cannot read it.
+
+Format 2 keeps the newest event time of each source, where format 1 has its watermark.
+"""
+OLDEST: Final = 1
+"""The oldest format that this version reads; a query that goes on from it writes the newest."""
 
 
 def format_note(engine: str) -> dict[str, Any]:
@@ -56,17 +61,17 @@ def check_format(note: dict[str, Any], checkpoint: str) -> None:
         When it has another format, or none; names it, and which version wrote it if that is known.
     """
     number = note.get("format")
-    if number == FORMAT:
+    if isinstance(number, int) and OLDEST <= number <= FORMAT:
         return
     got = "none, from before formats had numbers" if number is None else f"format {number!r}"
     by = f", written by {note['written by']}" if "written by" in note else ""
     hint = "go on with the version that wrote it, or start with a new checkpoint and output folder"
-    if isinstance(number, int) and 0 < number < FORMAT:
+    if isinstance(number, int) and 0 < number < OLDEST:
         hint = (
             f"write a savepoint with the version that wrote it, krishiv savepoint {checkpoint} FOLDER, and start this version "
             "with savepoint=FOLDER and a new checkpoint"
         )
-    got = f"{got}{by}; krishiv_py {__version__} reads format {FORMAT}"
+    got = f"{got}{by}; krishiv_py {__version__} reads formats {OLDEST} to {FORMAT}"
     raise CheckpointError(f"the checkpoint {checkpoint} has a format this version cannot read", got=got, hint=hint)
 
 
@@ -150,8 +155,8 @@ class CheckpointNotes:
         if changed:
             hint = f"use a new checkpoint folder instead of {self.checkpoint}"
             raise CheckpointError("the checkpoint belongs to another plan", got="; ".join(changed), hint=hint)
-        if stored.get("outline") != (outline := outline_of(plan)):
-            self._write(_PLAN, {**stored, "outline": outline})
+        if (stored.get("outline"), stored["format"]) != ((outline := outline_of(plan)), FORMAT):
+            self._write(_PLAN, {**stored, "outline": outline, "format": FORMAT})
         return Claim(stored["buckets"], stored["outputs"])
 
     def begin(self, note: dict[str, Any], buckets: int, engine: str) -> None:
@@ -230,10 +235,13 @@ class Begun:
         How many batches were published.
     watermark_us : int
         The watermark that was in force, µs since the epoch.
+    stepped_us : list of int
+        The watermark of the last step of each stage, µs since the epoch; empty where an earlier version did not note it.
     """
 
     batches: int = 0
     watermark_us: int = UNSET
+    stepped_us: list[int] = attrs.field(factory=list)
 
     @property
     def elsewhere(self) -> bool:

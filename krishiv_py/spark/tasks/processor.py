@@ -211,8 +211,10 @@ class BucketProcessor:
         if not self._place.follows:
             yield from self._step(bucket, batch, moment, read, snapshot=snapshot, closing=closing)
             return
-        late_moment = Moment(UNSET)
-        if batch or self._clock.takes_over(batch):
+        stepped_us, late_moment = self._clock.begun.stepped_us, Moment(UNSET)
+        if not batch and self._clock.takes_over(batch) and stepped_us:
+            late_moment = Moment(stepped_us[self._place.number])
+        elif batch or self._clock.takes_over(batch):
             late_moment = self._clock.in_force(max(batch - 1, 0)).at(self._place.times)
         late_moment = attrs.evolve(late_moment, now_us=moment.now_us)
         folded = packed_results(self._stage, given, late_moment, read)

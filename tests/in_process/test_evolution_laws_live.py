@@ -1,0 +1,127 @@
+"""Chains of changes of queries with checkpoints: in place where that is taken, else over savepoints, with restarts between.
+
+The law *within the lag* of :mod:`tests.in_process.test_evolution_laws`: each result of the plan is given once, no row is late.
+``python -m tests.in_process.test_evolution_laws_live 300`` tries 300 seeds, with ``spark`` before the number on Spark.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from krishiv_py import CheckpointError, MemorySink, Session
+from krishiv_py.testing import Driver
+from tests.in_process import test_evolution_laws as laws
+from tests.in_process.test_evolution_laws import OF_TWO, OPERATORS, OUT_OF_ORDER, RIGHT, SCHEMA, Times, drawn, rows_of
+from tests.in_process.test_evolution_random import try_all
+
+KINDS = [name for name in OPERATORS if name != "union"]  # of one session each source is a stream of its own
+
+
+class Live:
+    """A query that is stopped and started again with other plans."""
+
+    def __init__(self, session: Session, kind: str, folder: Path) -> None:
+        self.session, self.kind, self.folder, self.number = session, kind, folder, 0
+        self.streams, self.senders = {}, {}
+        for name, schema in (("left", SCHEMA), ("right", RIGHT))[: 2 if kind in OF_TWO else 1]:
+            self.streams[name], self.senders[name] = session.memory_stream(schema, name=name, spool=str(folder / name))
+        self.checkpoint = str(folder / "checkpoint")
+        self.query: Any = None
+        self.results: list[str] = []
+        self.how: list[str] = []
+
+    def start(self, times: Times, **more: Any) -> None:
+        streams = self.streams
+        with pytest.MonkeyPatch.context() as patch:  # the operators of the laws, over these streams
+            patch.setattr(laws, "stream_of", lambda schema: streams["left" if schema == SCHEMA else "right"])
+            plan = OPERATORS[self.kind](times)
+        self.query = plan.start(MemorySink(), checkpoint=self.checkpoint, **more)
+
+    def change(self, times: Times, *, in_place: bool) -> None:
+        """Go on with other times."""
+        self.stop()
+        self.number += 1
+        if in_place:
+            try:
+                self.start(times)
+                self.how.append("in place")
+                return
+            except CheckpointError:
+                pass
+        self.how.append("over a savepoint")
+        path, old = str(self.folder / f"savepoint {self.number}"), self.checkpoint
+        self.checkpoint = str(self.folder / f"checkpoint {self.number}")
+        try:
+            self.session.savepoint(old, path)
+        except CheckpointError as unfinished:  # no batch has run: there is nothing to go on from
+            assert "has run no batch" in str(unfinished)
+            self.start(times)
+            return
+        self.start(times, savepoint=path)
+
+    def send(self, batch: laws.Sends) -> None:
+        for name, rows in batch.items():
+            if rows:
+                self.senders[name].send(rows)
+        self.query.process_all_available()
+
+    def end(self) -> None:
+        for sender in self.senders.values():
+            sender.close()
+        self.query.process_all_available()
+        self.late = dict(self.query.progress.late)["late"]
+        self.stop()
+
+    def stop(self) -> None:
+        self.query.stop()
+        self.results += map(repr, self.query.results().to_pylist())
+
+
+def live(seed: int, folder: Path, opened: Callable[[random.Random], Session]) -> str:
+    """A query whose plan changes at any time, with rows that no plan takes for late."""
+    chance = random.Random(f"live {seed}")
+    kind, times = chance.choice(KINDS), drawn(chance)
+    sent = rows_of(chance, kind, OUT_OF_ORDER)[:5]
+    with opened(chance) as session:
+        run = Live(session, kind, folder)
+        run.start(times)
+        went = f"{kind} {times}"
+        for number, batch in enumerate(sent):
+            run.send(batch)
+            for _ in range(chance.choice([0, 1, 1, 2])):
+                times = drawn(chance)
+                run.change(times, in_place=chance.random() < 0.5)
+                went = f"{went}; after batch {number}: {times} {run.how[-1]}"
+        run.end()
+    once = Driver(OPERATORS[kind](times))
+    outs = [laws.said(laws.sent_to(once, batch))[0] for batch in sent] + [laws.said(once.close())[0]]
+    expected = Counter(row for rows in outs for row in rows)
+    missing, more = expected - Counter(run.results), Counter(run.results) - expected
+    assert not missing and not more and not run.late, (seed, went, "missing", missing, "more", more, "late", run.late)
+    return went
+
+
+def in_process(chance: random.Random) -> Session:
+    return Session.in_process(workers=chance.choice([1, 3]))
+
+
+def on_spark(chance: random.Random) -> Session:
+    return Session.embedded()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_query_whose_plan_changes_gives_each_result_once(seed: int, tmp_path: Path) -> None:
+    live(seed, tmp_path, in_process)
+
+
+if __name__ == "__main__":
+    engine = on_spark if "spark" in sys.argv else in_process
+    sys.argv = [text for text in sys.argv if text != "spark"]
+    try_all(lambda seed, folder: live(seed, folder, engine))
