@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from krishiv_py import MemorySink, Session
+from krishiv_py import MemorySink, Session, count
 from krishiv_py.testing import Driver
 from scripts.docs.changes import CHANGES, OPERATORS, Origin, answer, made
 
@@ -148,3 +148,27 @@ def test_two_operators_on_spark(session: Session, tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", CHANGES)
 def test_on_spark(session: Session, change: str, tmp_path: Path) -> None:
     check(session, change, tmp_path)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_lag_that_is_put_back_leaves_the_watermark(in_place: bool, session: Session, tmp_path: Path) -> None:
+    """0, a minute with a batch, 0 again: the watermark is the newest event time, and rows in order are on time."""
+    stream, sender = session.memory_stream("k string, at bigint", spool=str(tmp_path / "spool"))
+    checkpoint, rows = str(tmp_path / "0"), list[tuple[Any, ...]]()
+    for number, (lag, at) in enumerate([(0, 128_000), (60_000, 150_000), (0, 151_000)]):
+        plan = stream.watermark("at", lag).key_by("k").tumbling_window(10_000).agg(count()).named("windows")
+        how: dict[str, Any] = {}
+        if number and not in_place:
+            how["savepoint"] = session.savepoint(checkpoint, str(tmp_path / f"savepoint {number}"))
+            checkpoint = str(tmp_path / str(number))
+        query = plan.start(MemorySink(), checkpoint=checkpoint, **how)
+        if number < 2:
+            sender.send([{"k": "a", "at": at}])
+        else:  # the watermark is 150 s now: one row is late, one in order is not
+            sender.send([{"k": "a", "at": 149_000}, {"k": "a", "at": at}])
+            sender.close()
+        query.process_all_available()
+        rows += [(row["window_start"], row["count"]) for row in query.results().to_pylist()]
+        late = dict(query.progress.late)["late"]
+        query.stop()
+    assert (sorted(rows), late) == ([(120_000, 1), (150_000, 2)], 1)
