@@ -209,8 +209,8 @@ class WatermarkTracker:
         cls, spec: WatermarkSpec | MultiSourceWatermarkSpec, saved: dict[str, Any], inputs: tuple[ClockInput, ...] = ()
     ) -> WatermarkTracker:
         """Return the state from plain data: facts of sources survive a restart, but for sources that the plan has no more."""
-        quiet = {"heard": saved.get("heard"), "advances_from": saved.get("stood")}
-        tracker = cls(spec, current=saved["current"], ended=set(saved.get("ended", ())), inputs=inputs, **quiet)
+        ended, quiet = set(saved.get("ended", ())), (saved.get("heard"), saved.get("stood"))
+        tracker = cls(spec, {}, {}, {}, saved["current"], *quiet, ended, inputs)
         facts = tracker_facts(saved, tracker.lags, tracker.registered_lag_us)
         for part in _BY_SOURCE:
             known = {n: us for n, us in facts[part].items() if n in tracker.lags or tracker.registered_lag_us is not None}

@@ -315,10 +315,11 @@ def going_on(plan: PhysicalPlan, checkpoint: str, read: ReadClocks, *, durable: 
     note = notes.plan()
     if note is None:
         return plan
-    if "outline" not in note or not (note.get("carried") or differences(note["plan"], plan.fingerprint)):
+    if "outline" not in note:
         return with_carried(plan, checkpoint)
     old, new = note["outline"], outline_of(plan)
-    if not _renamed(old, new) and not differences(note["plan"], with_carried(plan, checkpoint).fingerprint):
+    same = old.get("clocks") in (None, new["clocks"]) and not _renamed(old, new)  # lags are no part of the fingerprint
+    if same and not differences(note["plan"], with_carried(plan, checkpoint).fingerprint):
         return with_carried(plan, checkpoint)
     changes = compared(old, new)
     _check(note, plan, changes, checkpoint, on_spark=on_spark)

@@ -740,10 +740,8 @@ def restore_for_spark(savepoint: Savepoint, checkpoint: str, buckets: int) -> No
                 held.meta.update(counters=stage.counters, given=stage.left)
             write_bucket(f"{checkpoint}/{STATE}", number, bucket, held, stage.columns)
     first, *others = savepoint.after
-    if outline["ledger"]:
-        entry = {**savepoint.clocks, "now_us": savepoint.now_us}
-        path = f"{checkpoint}/krishiv/ledger/{0:012d}.json"
-        write_at(path, sealed(json.dumps(entry).encode()), durable=True)
+    entry = {**savepoint.clocks, "now_us": savepoint.now_us}
+    write_at(f"{checkpoint}/krishiv/ledger/{0:012d}.json", sealed(json.dumps(entry).encode()), durable=True)
     reports = {
         f"earlier{'' if number == outline['last'] else f'@{number}'}": Report(stage.counters, 0, 0, 0, given=stage.left).saved()
         for number, stage in enumerate(savepoint.stages)

@@ -36,7 +36,8 @@ def trial(seed: int, folder: Path) -> str:
     """Rows in order of time; between two batches aggregates are added and removed, and `complete` is shown or not."""
     chance = random.Random(f"complete {seed}")
     kind, names, says = chance.choice(list(WINDOWS)), ["total"], chance.random() < 0.5
-    driver, rows, since, went, now = Driver(plan(kind, names, says=says)), [], dict.fromkeys(names, 0), kind, 0
+    driver, since, went, now = Driver(plan(kind, names, says=says)), dict.fromkeys(names, 0), kind, 0
+    rows: list[dict[str, Any]] = []
     for number in range(9):
         for index in range(chance.choice([0, 1, 1, 2])):
             drawn = [name for name in OF if chance.random() < 0.5]
@@ -45,7 +46,7 @@ def trial(seed: int, folder: Path) -> str:
             since = {name: since.get(name, len(rows)) for name in names}
             path = driver.savepoint(str(folder / f"{number} {index}"))
             driver, went = Driver(plan(kind, names, says=says), savepoint=path), f"{went}; before {number}: {names} {says}"
-        batch = []
+        batch: list[dict[str, Any]] = []
         for _ in range(0 if number == 8 else chance.choice([1, 4])):
             now += chance.choice([1_000, 5_000, 14_000, 40_000])
             batch.append({"user": chance.choice("ab"), "at": now, "v": len(rows) + len(batch)})

@@ -112,7 +112,8 @@ OF_TWO = {name for name in OPERATORS if "join" in name or name == "union"}
 
 
 def drawn(chance: random.Random) -> Times:
-    return Times(*(tuple(chance.choice(of) for _ in range(n)) for of, n in ((LAGS, 2), (LATENESS, 3))))
+    first, second, *late = (chance.choice(of) for of in (LAGS, LAGS, LATENESS, LATENESS, LATENESS))
+    return Times((first, second), (late[0], late[1], late[2]))
 
 
 def rows_of(chance: random.Random, kind: str, disorder: int) -> list[Sends]:
