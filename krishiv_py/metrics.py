@@ -448,7 +448,7 @@ class Answers(BaseHTTPRequestHandler):
         try:
             self.end_headers()
             self.wfile.write(body)
-        except OSError:  # who asked has gone, as a scrape does that waited for too long
+        except OSError:  # the client has gone, as a scrape does that waited for too long
             self.close_connection = True
 
     def log_message(self, *_: object) -> None:

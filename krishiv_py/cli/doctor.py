@@ -87,7 +87,7 @@ def examine_here(
             findings.see(f"checkpoint {home}", partial(_written, home))
         made = list[Output]()
         if job is not None and findings.see(f"job {job}", partial(_made, job, session, made)):
-            _look_at(findings, made, home)
+            _check_outputs(findings, made, home)
     lines = [*findings.lines, "", *(f"problem: {line}" for line in findings.problems)]
     return DoctorReport("\n".join([*lines, *([] if findings.problems else ["no problem found"])]), tuple(findings.problems))
 
@@ -124,7 +124,7 @@ def _made(job: str, session: Session, into: list[Output]) -> str:
     return f"{len(into)} output{'' if len(into) == 1 else 's'}, its sources answer"
 
 
-def _look_at(findings: _Findings, outputs: Sequence[Output], home: str | None) -> None:
+def _check_outputs(findings: _Findings, outputs: Sequence[Output], home: str | None) -> None:
     plan = _plan(outputs)
     for output, sink in zip(plan.outputs, (one.sink for one in outputs), strict=True):
         folder = folder_of(sink)

@@ -303,7 +303,7 @@ def move(checkpoint: str, to: Target, into: str | None, saved: Callable[[str, st
     into = f"{checkpoint}-on-spark" if into is None and to == "spark" else into or f"{checkpoint}-in-process"
     into = absolute(into).rstrip("/")
     if moved_to(checkpoint) == into:
-        end_move(into)  # it was broken off at its end, or asked for twice
+        end_move(into)  # it was broken off at its end, or it is the second call
         return into
     check_goes_on(checkpoint)
     if engine_of(checkpoint) in (None, to):

@@ -318,7 +318,7 @@ def going_on(plan: PhysicalPlan, checkpoint: str, read: ReadClocks, *, durable: 
     if "outline" not in note:
         return with_carried(plan, checkpoint)
     old, new = note["outline"], outline_of(plan)
-    same = old.get("clocks") in (None, new["clocks"]) and not _renamed(old, new)  # lags are no part of the fingerprint
+    same = old.get("clocks") in (None, new["clocks"]) and not _renamed(old, new)  # the fingerprint is without lags
     if same and not differences(note["plan"], with_carried(plan, checkpoint).fingerprint):
         return with_carried(plan, checkpoint)
     changes = compared(old, new)

@@ -440,7 +440,7 @@ class _Lines:
 
 
 HEADER: Final = '; if it names the columns, read the file with header="true"'
-"""The end of the text for a first line of CSV that cannot be read, where nobody asked for a header."""
+"""The end of the text for a first line of CSV that cannot be read, without `header`."""
 
 
 @attrs.frozen(eq=False)

@@ -374,15 +374,15 @@ def _other_types(pair: tuple[sg.Expression, sg.Expression], one: pa.DataType, ot
     return ColumnError("the keys of both sides have other types", got=got, hint=hint)
 
 
-def _filtered(sides_found: Sides) -> Sides:
+def _filtered(join_sides: Sides) -> Sides:
     """Return the sides with what is asked of one alone: rows that fail it are left out, or given as rows without a partner.
 
     For these the key is null, which never meets another.
     """
-    conditions, how = sides_found.conditions, sides_found.how
-    left, right = sides_found.left, sides_found.right
+    conditions, how = join_sides.conditions, join_sides.how
+    left, right = join_sides.left, join_sides.right
     keys = list(conditions.keys)
-    if sides_found.version is not None:  # asked of the version that was valid; rows that fail it are versions all the same
+    if join_sides.version is not None:  # asked of the version that was valid; rows that fail it are versions all the same
         conditions.rest, conditions.right = [*conditions.right, *conditions.rest], []
     for part in conditions.left:
         if how not in ("left", "full", "anti"):
@@ -395,7 +395,7 @@ def _filtered(sides_found: Sides) -> Sides:
         elif keys:
             keys[0] = (keys[0][0], _where(part, keys[0][1]))
     conditions.keys = keys
-    return attrs.evolve(sides_found, left=left, right=right)
+    return attrs.evolve(join_sides, left=left, right=right)
 
 
 def _where(condition: sg.Expression, key: sg.Expression) -> sg.Expression:
@@ -405,13 +405,13 @@ def _where(condition: sg.Expression, key: sg.Expression) -> sg.Expression:
 _BOUNDS: Final = ("window_start", "window_end")
 
 
-def _without_bounds(sides_found: Sides) -> Sides:
+def _without_bounds(join_sides: Sides) -> Sides:
     """Return the sides of a window join without columns that are called as the bounds its results have."""
-    if not sides_found.conditions.same:
-        return sides_found
-    left = apart(sides_found.left, [*_BOUNDS, *(n.lower() for n in sides_found.right.schema.names)])
-    right = apart(sides_found.right, [*_BOUNDS, *(n.lower() for n in left.schema.names)])
-    return attrs.evolve(sides_found, left=left, right=right)
+    if not join_sides.conditions.same:
+        return join_sides
+    left = apart(join_sides.left, [*_BOUNDS, *(n.lower() for n in join_sides.right.schema.names)])
+    right = apart(join_sides.right, [*_BOUNDS, *(n.lower() for n in left.schema.names)])
+    return attrs.evolve(join_sides, left=left, right=right)
 
 
 def _may_lack(how: How, side: SideName) -> bool:
@@ -419,12 +419,12 @@ def _may_lack(how: How, side: SideName) -> bool:
     return how == "full" or how == ("left" if side == "right" else "right")
 
 
-def _bounds(stream: ResultStream, sides_found: Sides) -> tuple[ResultStream, dict[SideName, dict[Role, str]]]:
+def _bounds(stream: ResultStream, join_sides: Sides) -> tuple[ResultStream, dict[SideName, dict[Role, str]]]:
     """Return results of a window join, and their columns with the bounds of sides that may lack a row: null where they do."""
     made: dict[SideName, dict[Role, str]] = {}
-    both: tuple[tuple[SideName, Relation], ...] = (("left", sides_found.left), ("right", sides_found.right))
+    both: tuple[tuple[SideName, Relation], ...] = (("left", join_sides.left), ("right", join_sides.right))
     for side, rows in both:
-        if not _may_lack(sides_found.how, side) or rows.event_time is None or not rows.pending:
+        if not _may_lack(join_sides.how, side) or rows.event_time is None or not rows.pending:
             continue
         roles: tuple[Role, ...] = ("start", "end")
         made[side] = {role: free(f"window_{role}_{side}", stream.schema.names) for role in roles}
@@ -449,24 +449,24 @@ def _copies(keys: list[tuple[str, str]], streams: _Streams, how: How) -> tuple[d
 
 
 def _made(
-    left: TimedStream, right: TimedStream, on: dict[str, str], sides_found: Sides
+    left: TimedStream, right: TimedStream, on: dict[str, str], join_sides: Sides
 ) -> tuple[ResultStream, WindowCall | None]:
-    conditions, how = sides_found.conditions, sides_found.how
-    if not conditions.same and (sides_found.left.pending or sides_found.right.pending):
+    conditions, how = join_sides.conditions, join_sides.how
+    if not conditions.same and (join_sides.left.pending or join_sides.right.pending):
         raise PlanError(
             "rows of a window function are joined by something else than their windows",
-            got=f"left {sides_found.left.window}, right {sides_found.right.window}",
+            got=f"left {join_sides.left.window}, right {join_sides.right.window}",
             then="a row would meet others once for each of its windows",
             hint=f"{_WINDOWS}; or leave the window function out",
         )
-    if sides_found.version is not None:
-        return _as_of(left, right, on, sides_found, sides_found.version), None
+    if join_sides.version is not None:
+        return _as_of(left, right, on, join_sides, join_sides.version), None
     if conditions.same:
-        window = _same_window(conditions, sides_found)
+        window = _same_window(conditions, join_sides)
         return left.window_join(right, on, window=_value(window), how=how), window
     if not conditions.lower or not conditions.upper:
         missing = "no bound" if not conditions.lower and not conditions.upper else "a bound on one side only"
-        results = "join_time" in (sides_found.left.event_time, sides_found.right.event_time)
+        results = "join_time" in (join_sides.left.event_time, join_sides.right.event_time)
         hint = f"{_BOUND}; or {_WINDOWS}{'; the time of what a join gives is join_time' if results else ''}"
         raise PlanError("the join has no interval of time", got=missing, then="rows would have to be kept for ever", hint=hint)
     lower, upper = (dt.timedelta(microseconds=us) for us in (max(conditions.lower), min(conditions.upper)))
@@ -474,12 +474,12 @@ def _made(
 
 
 def _as_of(
-    left: TimedStream, right: TimedStream, on: dict[str, str], sides_found: Sides, version: sg.Expression
+    left: TimedStream, right: TimedStream, on: dict[str, str], join_sides: Sides, version: sg.Expression
 ) -> ResultStream:
-    conditions, how, text = sides_found.conditions, sides_found.how, version.sql("spark")
-    own = all(c.table in (None, "", *(t.table for t in sides_found.left.columns)) for c in version.find_all(sg.Column))
-    time = sides_found.left.resolved(version) if own else None
-    if not isinstance(time, sg.Column) or time.name not in sides_found.left.times:
+    conditions, how, text = join_sides.conditions, join_sides.how, version.sql("spark")
+    own = all(c.table in (None, "", *(t.table for t in join_sides.left.columns)) for c in version.find_all(sg.Column))
+    time = join_sides.left.resolved(version) if own else None
+    if not isinstance(time, sg.Column) or time.name not in join_sides.left.times:
         raise refused("AS OF another time", text, "name the event time of the left side: FOR SYSTEM_TIME AS OF a.ts")
     if how not in ("inner", "left"):
         raise refused(f"a {how} join AS OF", text, "write JOIN or LEFT JOIN")
@@ -489,11 +489,11 @@ def _as_of(
     return left.asof_join(right, on, tolerance=tolerance, how="left" if how == "left" else "inner")
 
 
-def _same_window(conditions: Conditions, sides_found: Sides) -> WindowCall:
+def _same_window(conditions: Conditions, join_sides: Sides) -> WindowCall:
     if conditions.same != {"start", "end"} or conditions.lower or conditions.upper:
         what = "a window join compares both bounds, and no times"
         raise PlanError(what, got=", ".join(sorted(conditions.same)), hint=_WINDOWS)
-    one, other = sides_found.left.window, sides_found.right.window
+    one, other = join_sides.left.window, join_sides.right.window
     if one is None or one != other:
         hint = "write the same window function on both sides"
         raise PlanError("both sides of a window join have the same windows", got=f"left {one}, right {other}", hint=hint)
@@ -513,7 +513,7 @@ def _value(window: WindowCall) -> HoppingWindow:
 
 
 def _columns(
-    sides_found: Sides,
+    join_sides: Sides,
     keys: list[tuple[str, str]],
     renamed: dict[str, str],
     stream: ResultStream,
@@ -521,9 +521,9 @@ def _columns(
     bounds: dict[SideName, dict[Role, str]],
 ) -> tuple[Column, ...]:
     """Return the columns of results, under the names they had before."""
-    how = sides_found.how
+    how = join_sides.how
     left_of = {right: left for left, right in keys}
-    sides: dict[SideName, Relation] = {"left": sides_found.left, "right": sides_found.right}
+    sides: dict[SideName, Relation] = {"left": join_sides.left, "right": join_sides.right}
     if how in ("semi", "anti"):
         del sides["right"]
     columns: list[Column] = []

@@ -129,7 +129,7 @@ def _condition(where: sg.Expression, rows: Relation) -> Expr:
     if where.find(sg.Query) is not None:
         raise refused("a query inside of a condition", where.sql("spark"), EXISTS)
     if aggregates(where):
-        hint = "write it in HAVING, after GROUP BY: what WHERE asks is asked of rows"
+        hint = "write it in HAVING, after GROUP BY: WHERE is about rows"
         raise ExpressionError("an aggregate in WHERE", got=where.sql("spark"), hint=hint)
     return rows.expr(where)
 

@@ -32,10 +32,10 @@ def copies(made: Namespace) -> Picture:
     return picture
 
 
-def judged(made: Namespace) -> Picture:
+def late_rules(made: Namespace) -> Picture:
     """Draw a row behind the watermark in a window that is open, once for each rule."""
     axis, picture = Axis(0.0, 80.0, left=92.0), Picture(height=150.0)
-    for lane, (rule, late) in enumerate(made["judged"]):
+    for lane, (rule, late) in enumerate(made["refused"]):
         y, x = 46.0 + 36.0 * lane, axis.x(40.0)
         picture.put(
             "rect", x=axis.x(0.0), y=y - 13, width=axis.x(60.0) - axis.x(0.0), height=26.0, rx=4.0, fill=BAR, opacity=0.15

@@ -72,7 +72,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Name those bases of a class that readers can look up; the others are how the library is built."""
-    return _BASES.sub(lambda found: _public(found[0], _BASE.findall(found[0])), output)
+    return _BASES.sub(lambda line: _public(line[0], _BASE.findall(line[0])), output)
 
 
 def _public(paragraph: str, bases: list[str]) -> str:

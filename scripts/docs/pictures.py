@@ -260,7 +260,7 @@ PAGES: dict[str, dict[str, Callable[[Namespace], Picture]]] = {
     },
     "stages.md": {"walk": inside.walk},
     "joins.md": {"interval": inside.interval, "asof": inside.asof, "same_window": inside.same_window},
-    "late-events.md": {"judged": fates.judged},
+    "late-events.md": {"late_rules": fates.late_rules},
     "deduplication.md": {"copies": fates.copies},
     "state.md": {"open": inside.open_windows, "buckets": inside.buckets},
 }

@@ -26,9 +26,9 @@ def plain(batch: pa.RecordBatch) -> list[str]:
 
 def alone(lines: JsonLines, texts: list[bytes]) -> tuple[list[str], list[tuple[int, str]]]:
     each = {text: lines.one_by_one([text]) for text in set(texts)}
-    found = {text: (plain(one.batch), one.bad) for text, one in each.items()}
-    rows = [values for text in texts for values in found[text][0]]
-    return rows, [(i, why) for i, text in enumerate(texts) for _, why in found[text][1]]
+    alone = {text: (plain(one.batch), one.bad) for text, one in each.items()}
+    rows = [values for text in texts for values in alone[text][0]]
+    return rows, [(i, why) for i, text in enumerate(texts) for _, why in alone[text][1]]
 
 
 @pytest.mark.parametrize("share", [100, 2, 1])

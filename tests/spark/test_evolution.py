@@ -155,7 +155,7 @@ def test_a_lag_that_is_put_back_leaves_the_watermark(in_place: bool, session: Se
     """0, a minute with a batch, 0 again: the watermark is the newest event time, and rows in order are on time."""
     stream, sender = session.memory_stream("k string, at bigint", spool=str(tmp_path / "spool"))
     checkpoint, rows = str(tmp_path / "0"), list[tuple[Any, ...]]()
-    for number, (lag, at) in enumerate([(0, 128_000), (60_000, 150_000), (0, 151_000)]):
+    for number, (lag, moment) in enumerate([(0, 128_000), (60_000, 150_000), (0, 151_000)]):
         plan = stream.watermark("at", lag).key_by("k").tumbling_window(10_000).agg(count()).named("windows")
         how: dict[str, Any] = {}
         if number and not in_place:
@@ -163,9 +163,9 @@ def test_a_lag_that_is_put_back_leaves_the_watermark(in_place: bool, session: Se
             checkpoint = str(tmp_path / str(number))
         query = plan.start(MemorySink(), checkpoint=checkpoint, **how)
         if number < 2:
-            sender.send([{"k": "a", "at": at}])
+            sender.send([{"k": "a", "at": moment}])
         else:  # the watermark is 150 s now: one row is late, one in order is not
-            sender.send([{"k": "a", "at": 149_000}, {"k": "a", "at": at}])
+            sender.send([{"k": "a", "at": 149_000}, {"k": "a", "at": moment}])
             sender.close()
         query.process_all_available()
         rows += [(row["window_start"], row["count"]) for row in query.results().to_pylist()]

@@ -21,7 +21,7 @@ ROOT = Path(krishiv_py.__file__).parent
 OF_CLASSES = frozenset(
     {"AggFunc", "Binary", "Connector", "Expression", "Query", "SetOperation", "DataType.Type", "Func", "DType"}
 )
-"""Classes of nodes that are only asked for: what is made are their subclasses."""
+"""Classes of nodes of which only subclasses are made."""
 REFUSED_ELSEWHERE = frozenset(
     {
         *("Command", "Cube", "Except", "GroupingSets", "Intersect", "Limit", "Parameter", "Placeholder", "Rollup", "Schema"),

@@ -26,8 +26,8 @@ import os
 from krishiv_py import PostgresSink, count
 
 def orders(session):
-    found = session.read_parquet(os.environ["IN"], "user string, at bigint", streaming=True)
-    return found.watermark("at", 0).key_by("user").tumbling_window(10).agg(count()).to(PostgresSink(os.environ["TO"], "counts"))
+    rows = session.read_parquet(os.environ["IN"], "user string, at bigint", streaming=True)
+    return rows.watermark("at", 0).key_by("user").tumbling_window(10).agg(count()).to(PostgresSink(os.environ["TO"], "counts"))
 """
 
 

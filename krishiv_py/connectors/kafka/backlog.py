@@ -82,12 +82,12 @@ class RecordTimes:
 
     def look_at(self, starts: Offsets) -> None:
         """Fetch the record at each offset, all at once, where it is not known."""
-        unknown = {place for place, start in starts.items() if self._run_at(place, start).end == start}
+        unknown = {place for place, start in starts.items() if self._run_of(place, start).end == start}
         self._extend({place: starts[place] + 1 for place in unknown})
 
     def find(self, place: Place, start: int, at_ms: int, end: int) -> int:
         """Return the offset of the first record from `start` on that is not older than a time, or the end."""
-        run, n = self._run_at(place, start), 1
+        run, n = self._run_of(place, start), 1
         while (offset := run.first(start, at_ms)) is None and run.end < end:
             self._extend({place: min(run.end + n, end)})
             n = min(4 * n, _MOST_FETCHED)
@@ -118,7 +118,7 @@ class RecordTimes:
         """Drop everything: a topic is another one."""
         self._runs.clear()
 
-    def _run_at(self, place: Place, start: int) -> _Run:
+    def _run_of(self, place: Place, start: int) -> _Run:
         """Return the run that an offset is in or goes on from, or a new one."""
         if place not in self._runs or not self._runs[place].has(start):
             self._runs[place] = _Run(start, start)
