@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import posixpath
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -152,12 +153,12 @@ def a_text(value: object, name: str, hint: str) -> str:
 
 
 def a_path(value: object, name: str, hint: str) -> str:
-    """`value` as text, which must be a path, or a text that can name a file or folder."""
+    """`value` as text, which must be a path, or a text that can name a file or folder; ``~`` is the folder of the user."""
     of_object = getattr(type(value), "__fspath__", None)
     text = value if of_object is None else of_object(value)
     if not isinstance(text, str) or not text.strip() or "\0" in text or not encodable(text):
         raise PlanError(f"`{name}` is not a path", got=shown(value), hint=hint)
-    return text
+    return posixpath.expanduser(text)
 
 
 def a_number(value: object, name: str, least: int, hint: str, *, most: int = MOST_ROWS) -> int:
