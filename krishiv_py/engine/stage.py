@@ -20,7 +20,7 @@ from krishiv_py.kernels.prepare import COUNTERS, Prepare, Prepared, malformed_ro
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import Moment, OperatorSpec
-from krishiv_py.kernels.state.store import Bucket, Section
+from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running import Control, under_new_names
@@ -231,14 +231,8 @@ class BatchDone:
     moment: Moment
 
 
-@attrs.define
-class NewestRow(Section):
-    """The largest event time of all rows that a stage has checked, µs: what it saw (SEMANTICS §12.2)."""
-
-    newest_us: int = UNSET
-
-
 NEWEST_ROW: Final = "newest_us"
+"""The name under which a bucket notes the largest event time of all rows that its stage has checked (SEMANTICS §12.2)."""
 
 
 class StageOperator:
@@ -252,6 +246,7 @@ class StageOperator:
         self.prepare = Prepare(spec)
         self.operator: WindowOperator = operator_for(spec)
         self.late_by_batch_before = spec.options.late_by_batch_before
+        self.stateless = spec.operation.nature.stateless
 
     @property
     def layout(self) -> Layout:
@@ -271,8 +266,11 @@ class StageOperator:
         step = self.operator.step(bucket, list(packed.chunks), late_moment)
         if late_moment is not moment:
             step = _one_after_the_other(step, self.operator.step(bucket, [], moment))
-        if packed.notes and not self.spec.operation.nature.stateless:
-            NewestRow(max(NewestRow.of(bucket).newest_us, *(notes.newest_us for notes in packed.notes))).store(bucket)
+        if packed.notes and not self.stateless:
+            newest_us = bucket.meta.get(NEWEST_ROW, UNSET)
+            for notes in packed.notes:
+                newest_us = max(newest_us, notes.newest_us)
+            bucket.meta[NEWEST_ROW] = newest_us
         counted = dict(packed.notes[0].counters) if packed.notes else {}
         for notes in packed.notes[1:]:
             count(counted, notes.counters)

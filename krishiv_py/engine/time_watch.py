@@ -33,6 +33,7 @@ _LOG: Final = logging.getLogger("krishiv_py.future")
 _EVERY_S: Final = 600.0
 _FROM, _TO = 1_000_000_000, 4_102_444_800
 """Seconds since 1970 of 2001-09-09 and of 2100-01-01: dates between them are likely."""
+_FIRST_DATE_US, _LAST_DATE_US = _FROM * 1_000_000, _TO * 1_000_000
 _YEAR_US: Final = 31_556_952_000_000
 
 
@@ -134,8 +135,10 @@ class TimeWatch:
                     self._warn(stage, source, n)
             if stage not in self._doubted and noted.maxima:
                 self._doubt(stage, noted.maxima.values())
-            if not self._measured:
-                self._measure(noted.maxima.values())
+            for time_us in () if self._measured else noted.maxima.values():
+                if _FIRST_DATE_US <= time_us < _LAST_DATE_US:
+                    self._measure(time_us)
+                    break
         partitions: dict[str, Reached] = {}
         for noted in notes:
             reached(partitions, noted.partitions)
@@ -161,11 +164,8 @@ class TimeWatch:
             self._doubted.add(stage)
             self._say(problem)
 
-    def _measure(self, maxima: Iterable[int]) -> None:
-        """Look at the lengths of all stages once there are dates among the event times."""
-        a_date = next((t for t in maxima if _FROM * 1_000_000 <= t < _TO * 1_000_000), None)
-        if a_date is None:
-            return
+    def _measure(self, a_date: int) -> None:
+        """Look at the lengths of all stages once there is a date among the event times."""
         self._measured = True
         specs = [stage.spec for stage in self.plan.stages]
         functions = tuple(getattr(step, "function", None) for spec in specs for step in (*spec.prefix, *spec.after))

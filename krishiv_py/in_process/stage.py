@@ -292,7 +292,7 @@ class ProcessStage:
             return [bucket.stage.step(bucket.at(moment.now_us or 0), mine, moment)]
 
         done = self._stepped(read, moment, batch_id, steps)
-        self.handed = attrs.evolve(moment, before=None)
+        self.handed = moment
         return done
 
     def follow(self, before: Mapping[int, pa.Table], read: Sequence[Packed], moment: Moment, batch_id: int) -> list[BatchDone]:
@@ -306,7 +306,7 @@ class ProcessStage:
 
         every = [and_read(results, rows) for results, rows in zip(given, read, strict=True)]
         done = self._stepped(every, moment, batch_id, steps)
-        self.handed = attrs.evolve(moment, before=None)
+        self.handed = moment if moment.before is None else attrs.evolve(moment, before=None)
         return done
 
     def _stepped(
@@ -321,7 +321,8 @@ class ProcessStage:
             if rests is None:
                 due.append(number)
         if due:
-            with AtStep(self.spec.label, self.spec.step, batch_id):
+            spec = self.spec
+            with AtStep(spec.label, spec.step, batch_id):
                 if len(due) > 1 and self._large(due, read):
                     done = self.workers.run([partial(steps, self.buckets[n], read[n]) for n in due])
                 else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Final
 
 import attrs
@@ -18,7 +19,7 @@ from krishiv_py.plan.options.watermarks import AnyWatermarkSpec
 from krishiv_py.plan.schema import TimeKind
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, slots=False)
 class OperatorSpec:
     """A windowed aggregation, checked.
 
@@ -93,13 +94,13 @@ class OperatorSpec:
         """The columns that part the rows."""
         return self.operation.keys
 
-    @property
+    @cached_property
     def label(self) -> str:
         """The stage in errors: its name, with what it does where that is a number."""
         numbered = self.options.named is None and self.name.startswith("stage ")
         return f"{self.name} ({self.operation.title})" if numbered else self.name
 
-    @property
+    @cached_property
     def step(self) -> str:
         """The part of a batch in which rows meet state, and results are made, in errors."""
         windows = self.operation.nature.opens_windows and not self.operation.nature.joins
@@ -130,6 +131,12 @@ class Times:
 
     clocks: tuple[tuple[int, int], ...] = ((0, 0),)
     floor_us: int = UNSET
+    first_alone: bool = attrs.field(init=False, eq=False, repr=False)
+    """True where the stage follows the first clock as it is."""
+
+    @first_alone.default
+    def _follows_first_alone(self) -> bool:
+        return self.clocks == ((0, 0),) and self.floor_us == UNSET
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(self.clocks)
@@ -175,7 +182,7 @@ class Moment:
 
     def at(self, times: Times) -> Moment:
         """Return the moment of a stage that follows the clocks by these `times`; the infinities stay what they are."""
-        if times == FIRST_CLOCK and not self.others:
+        if times.first_alone and not self.others:
             return self
         before = None if self.before is None else (times.least(self.before),)
         return attrs.evolve(self, watermark_us=times.least(self.every), others=(), before=before)

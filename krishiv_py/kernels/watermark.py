@@ -97,6 +97,11 @@ class WatermarkTracker:
     @property
     def reached(self) -> dict[str, int]:
         """Watermark of every source, µs; ``UNSET`` where nothing came."""
+        if isinstance(self.spec, WatermarkSpec):  # of one source, as in most plans; each batch needs it
+            own_us = self.newest[ONLY]
+            if own_us != UNSET:
+                own_us = max(own_us - self.spec.lag_us, -MAX_TIME_US)
+            return {ONLY: max(own_us, self.advanced[ONLY]) if self.advanced else own_us}
         lags, other_us = self.lags, self.registered_lag_us or 0
         return {n: max(watermark_by(us, lags.get(n, other_us)), self.advanced.get(n, UNSET)) for n, us in self.newest.items()}
 
@@ -162,8 +167,8 @@ class WatermarkTracker:
         if self.advances_from is not None and silent_us is not None:
             self.current = max(self.current, min(self.advances_from + silent_us, MAX_TIME_US))
         active = self._active(now_us)
-        if active and min(active) > self.current:
-            self.current, self.advances_from = min(active), None
+        if active and (least_us := min(active)) > self.current:
+            self.current, self.advances_from = least_us, None
         if self.spec._by_clock and self.current != END_OF_TIME:
             self.current = max(self.current, now_us)
         if self.advances_from is None and silent_us is not None and self.current not in (UNSET, END_OF_TIME):
@@ -176,6 +181,8 @@ class WatermarkTracker:
         Where all are, those that have never sent anything went before the others, which nobody may have looked at meanwhile.
         """
         reached = self.reached
+        if self.idle_us is None:
+            return list(reached.values())
         active = [us for name, us in reached.items() if not self._idle(name, now_us)]
         return active or ([us for us in reached.values() if us != UNSET] if UNSET in reached.values() else [])
 
@@ -201,8 +208,15 @@ class WatermarkTracker:
 
     def saved(self) -> dict[str, Any]:
         """Return the state as plain data."""
-        facts = {name: getattr(self, name) for name in (*_BY_SOURCE, "current", "heard")}
-        return {**facts, "stood": self.advances_from, "ended": sorted(self.ended)}
+        return {
+            "newest": self.newest,
+            "advanced": self.advanced,
+            "spoke": self.spoke,
+            "current": self.current,
+            "heard": self.heard,
+            "stood": self.advances_from,
+            "ended": sorted(self.ended) if self.ended else [],
+        }
 
     @classmethod
     def restored(
@@ -369,6 +383,8 @@ class Clocks:
     @property
     def reached(self) -> dict[str, int]:
         """The watermark of every source, µs."""
+        if len(self.trackers) == 1 and not self.plan.clocks[0].name:
+            return self.trackers[0].reached
         return {self._named(n, name): us for n, t in enumerate(self.trackers) for name, us in t.reached.items()}
 
     def idle(self, now_us: int) -> list[str]:

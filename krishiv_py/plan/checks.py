@@ -84,6 +84,8 @@ def plain_methods(value: object, interface: type) -> None:
 def call_plainly(function: Callable[..., object], *args: object) -> None:
     """Call a function whose result is not used; a coroutine is refused, as a lambda around an ``async def`` returns it."""
     result = function(*args)
+    if result is None:
+        return
     if inspect.iscoroutine(result):
         result.close()
     elif not inspect.isasyncgen(result):

@@ -192,12 +192,13 @@ class BucketMetrics:
             now = attrs.evolve(_latest(moment, self.moment), now_us=None)
             self.advances += now.later(self.moment)
             self.moment = now
-            self.seconds, self.ended_us = time.monotonic() - self.began, time.time_ns() // 1_000
-            self._note_still(moved=min(now.every) != self.shown_us)
-            reached = {**sources_us, ONLY: min(now.every)}
+            at_end, least_us = time.monotonic(), min(now.every)
+            self.seconds, self.ended_us = at_end - self.began, time.time_ns() // 1_000
+            self._note_still(at_end, moved=least_us != self.shown_us)
+            reached = {**sources_us, ONLY: least_us}
             before = {**self.sources_us, ONLY: self.shown_us}
             self.moved_us |= {name: self.ended_us for name, us in reached.items() if us != before.get(name, UNSET)}
-            self.sources_us, self.shown_us = sources_us, min(now.every)
+            self.sources_us, self.shown_us = sources_us, least_us
             if reported or self.every_batch:
                 self._note()
 
@@ -304,10 +305,11 @@ class BucketMetrics:
             self._caught_up = now
         return now - self._caught_up
 
-    def _note_still(self, *, moved: bool) -> None:
-        """Note whether rows have come since the watermark moved."""
-        rows, self._rows = self._rows, sum(report.counters.get("rows", 0) for report in self.buckets.values())
-        now = time.monotonic()
+    def _note_still(self, now: float, *, moved: bool) -> None:
+        """Note whether rows have come since the watermark moved, at a time of the clock that never goes back."""
+        rows, self._rows = self._rows, 0
+        for report in self.buckets.values():
+            self._rows += report.counters.get("rows", 0)
         if self._rows > rows:
             self._came = now
         if moved:

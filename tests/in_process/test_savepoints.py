@@ -89,7 +89,7 @@ def test_a_driver_begins_from_a_savepoint_and_writes_one(session: Session, tmp_p
 def test_pyarrow_reads_a_savepoint(session: Session, tmp_path: Path) -> None:
     path = Path(begun(session, tmp_path)[0])
     manifest = json.loads((path / "manifest.json").read_text())["note"]
-    assert (manifest["version"], manifest["batches"]) == (1, 2)
+    assert (manifest["version"], manifest["batches"]) == (2, 2)
     (stage,) = manifest["stages"]
     assert stage["columns"]["k0"] == "key user"
     assert "total" in stage["columns"]["p1_0"]

@@ -8,7 +8,6 @@ from typing import Any
 
 import attrs
 
-import krishiv_py.engine.stage  # has a section of its own
 import krishiv_py.kernels
 from krishiv_py.kernels.state.store import Bucket, Fired, MemoryStore, Section
 from krishiv_py.plan.durations import UNSET
@@ -61,5 +60,5 @@ def test_owners_that_meet_share_no_name() -> None:
 def test_the_stored_names_are_those_of_format_2() -> None:
     known = {"fired_at", "closed_at", "seq", "rows", "results", "shown_at", "new_at", "late_at"}
     known |= {"joined_at", "arrived_left", "arrived_right", "dedup_at"}
-    known |= {"stepped_at", "stepped_late", "ttl_checked", "rows_needed", "newest_us"}
+    known |= {"stepped_at", "stepped_late", "ttl_checked", "rows_needed"}
     assert set().union(*map(names, sections())) == known
