@@ -230,7 +230,7 @@ def test_several_single_handlers_are_called_in_order() -> None:
     assert "events to Log, Log, <lambda>, <lambda>, <lambda>" in stream.explain()
     with pytest.raises(PlanError, match="needs a handler"):
         panes().on_events()
-    with pytest.raises(PlanError, match="is not a function"):
+    with pytest.raises(PlanError, match="takes a function"):
         panes().on_events(window_trigger=5)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="not a PaneHandler"):
         panes().on_events(Log)  # type: ignore[arg-type]
