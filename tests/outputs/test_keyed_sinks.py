@@ -114,9 +114,9 @@ def test_a_query_on_spark_is_compared_with_its_key(session: Session, tmp_path: P
     with pytest.raises(PlanError, match=r"do not withdraw rows"):
         per_user.filter("total > 3").start(DeltaSink(tmp_path / "t", key=["user", "shop", "window_start"]))
     with pytest.raises(PlanError, match=r"early results of a snapshot do not withdraw"):
-        early = MODES["final"](WINDOWS["tumbling"](keyed(stream))).filter("total > 3").with_pane
+        early = MODES["final"](WINDOWS["tumbling"](keyed(stream))).with_pane().filter("total > 3")
         early_sink = DeltaSink(tmp_path / "t", key=["user", "shop", "window_start"])
-        early().start(early_sink, batches=Batches.available_now(snapshot=True))
+        early.start(early_sink, batches=Batches.available_now(snapshot=True))
     assert not session.queries
 
 
