@@ -577,16 +577,25 @@ class Engine:
         return max(min((due - now_us) / 1e6, _LONGEST_WAIT_S), 0.0)
 
     def _next(self) -> dict[int, int]:
-        """Plan what sources have; gives the last entry that each source has given with the next batch."""
-        taken = dict(self._taken)
-        for number, reader in enumerate(self._readers):
-            planner = reader.planner
-            before = self._taken.get(number, -1)
-            if planner.log.last <= before and planner.may_go_on():
-                planner.plan_next()
-            if planner.log.last > before:
-                taken[number] = before + 1
+        """Plan what sources have; gives the last entry that each source has given with the next batch.
+
+        Sends go on meanwhile. A memory stream that had none is looked at again when another one had: what was sent first is
+        taken no later, and of a stream that is read twice both take the same.
+        """
+        taken, looking = dict(self._taken), [*range(len(self._readers))]
+        while looking:
+            found = [number for number in looking if self._has_next(number)]
+            taken.update((number, self._taken.get(number, -1) + 1) for number in found)
+            sent = (n for n in looking if isinstance(self._readers[n].planner.node.source, SentSource))
+            looking = [number for number in sent if number not in found] if found else []
         return taken
+
+    def _has_next(self, number: int) -> bool:
+        """Return whether a source has an entry for the next batch; it plans one where it may."""
+        planner, before = self._readers[number].planner, self._taken.get(number, -1)
+        if planner.log.last <= before and planner.may_go_on():
+            planner.plan_next()
+        return planner.log.last > before
 
     def _due(self, now_us: int) -> bool:
         """Return whether the clock alone makes a batch due."""

@@ -13,6 +13,7 @@ import pytest
 import krishiv_py as kv
 from krishiv_py.errors import KrishivError, PlanError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.runtime.ranges.planning import RangePlanner
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of, union_of
 from krishiv_py.windows import tumbling
@@ -231,6 +232,36 @@ def test_every_way_a_stream_speaks_of_time_or_ends(shape_name: str, workers: int
             if not seed % 2:
                 assert by_driver(shape, actions, len(names)) == (given, late), seed
             query.stop()
+
+
+@pytest.mark.parametrize("shape_name", [name for name in SHAPES if name != "single"])
+def test_a_send_while_a_batch_is_planned_makes_no_row_late(shape_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first stream was looked at, and then sends come before the second one is."""
+    shape, names, left = SHAPES[shape_name], streams_of(shape_name), [*range(6)]
+    look = RangePlanner.plan_next
+    with kv.Session.in_process() as session:
+        made = {name: session.memory_stream(COLUMNS, name=name) for name in ("north", "south")}
+        streams, senders = {name: s for name, (s, _) in made.items()}, {name: s for name, (_, s) in made.items()}
+
+        def look_and_send(planner: RangePlanner) -> bool:
+            found = look(planner)
+            if left and planner.number == 0 and not found:
+                at = left.pop(0) * 60
+                for number, name in enumerate(names):  # each send moves the watermark beyond its own first rows
+                    times = at + 30 * number, at + 30 * number + 20
+                    senders[name].send([{"k": 1, "at": time, "site": site} for site in SITES for time in times])
+            return found
+
+        monkeypatch.setattr(RangePlanner, "plan_next", look_and_send)
+        results = shape.make(streams, lambda some, column: session.union(some, source_column=column))
+        query = results.start(kv.MemorySink())
+        while left:
+            query.process_all_available()
+        for name in names:
+            senders[name].close()
+        query.process_all_available()
+        assert query.progress.late["late"] == 0
+        assert in_order(query.results().to_pylist()) == in_order(results.run().table.to_pylist())
 
 
 @pytest.mark.parametrize("shape_name", SHAPES)
