@@ -45,8 +45,13 @@ def not_mounted(path: str, problem: BaseException) -> bool:
         return False
     if isinstance(problem, FileNotFoundError):
         return True
-    folder = Path(path.removeprefix("file:")).parent
-    return getattr(problem, "errno", None) in (errno.EACCES, errno.EPERM, errno.EROFS) and not folder.exists()
+    if getattr(problem, "errno", None) not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return False
+    try:
+        Path(path.removeprefix("file:")).parent.stat()
+    except OSError as above:  # a folder that may not be looked into is there
+        return isinstance(above, FileNotFoundError)
+    return False
 
 
 def sync(path: str) -> None:

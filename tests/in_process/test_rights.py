@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import shutil
@@ -15,6 +16,7 @@ import pytest
 
 from krishiv_py import ParquetSink, Query, Session, count
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SourceError
+from krishiv_py.storage.local import not_mounted
 
 RUNNING = {"checkpoint": CheckpointError, "out": OperatorError, "in": SourceError}
 """What a query fails with, by the folder that is broken while it runs."""
@@ -113,3 +115,13 @@ def home() -> Iterator[Path]:
 )
 def test_a_broken_folder_is_an_error_and_the_query_goes_on_once_it_is_mended(home: Path, part: str, how: str) -> None:
     go_through(home, part, how)
+
+
+def test_a_folder_that_may_not_be_looked_into_is_no_missing_mount(home: Path) -> None:
+    refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    (home / "checkpoint" / "krishiv").mkdir(parents=True)
+    break_it(home / "checkpoint", "rights")
+    assert not not_mounted(str(home / "checkpoint" / "krishiv" / "ranges"), refused)
+    mend(home / "checkpoint", "rights")
+    assert not not_mounted(str(home / "checkpoint" / "krishiv"), refused)
+    assert not_mounted(str(home / "away" / "krishiv"), refused)
