@@ -18,9 +18,8 @@ Clients that other tests left in the process open and close a few handles meanwh
 
 @pytest.mark.parametrize("job", ["tumbling", "lookback", "join"])
 def test_a_short_soak_is_flat(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "MOST_ROWS", 100)  # results for lookups, of which a million are kept
     monkeypatch.setattr(outputs, "_TOGETHER", 1)
-    with Session.in_process() as session:
+    with Session.in_process(lookup_results=100) as session:  # of a million each batch would leave more
         result = soak(session, JOBS[job], SHORT)
     medians = {name: quarters(result, name) for name in MORE}
     assert len(result) == 4

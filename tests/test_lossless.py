@@ -31,7 +31,7 @@ from krishiv_py.testing import Driver, stream_of
 def test_no_part_of_a_value_is_dropped_in_silence(type_: pa.DataType, value: Any, kept: Any) -> None:
     stream = stream_of(pa.schema([("at", pa.int64()), ("x", type_)]))
     driver = Driver(stream.watermark("at", 0).tumbling_window(10).agg(collect_list("x")))
-    with pytest.raises(SchemaError, match=r"row 1, column 'x': not a .*a part of the value would be lost"):
+    with pytest.raises(SchemaError, match=r"row 1, column 'x': not an? .*a part of the value would be lost"):
         driver.send([{"at": 1, "x": kept}, {"at": 1, "x": value}])
     driver.send([{"at": 1, "x": kept}, {"at": 1, "x": None}])
     with pytest.raises(SchemaError, match="column 'at'"):

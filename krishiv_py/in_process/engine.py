@@ -205,6 +205,7 @@ class Engine:
         """Make what a run begins with: all that the checkpoint is to fill."""
         plan, ends = self._plan, self._ends()
         self._readers, self._outputs, self._tables = ends.readers, ends.outputs, ends.tables
+        self._reads_one = len(self._readers) == 1
         self.core = changing(Core(plan, self._title, self._now(), self._workers))
         kept = self._batches._kept
         self._log = BatchLog(self._checkpoint, len(self._readers), self._durable, kept)
@@ -582,7 +583,12 @@ class Engine:
         Sends go on meanwhile. A memory stream that had none is looked at again when another one had: what was sent first is
         taken no later, and of a stream that is read twice both take the same.
         """
-        taken, looking = dict(self._taken), [*range(len(self._readers))]
+        taken = dict(self._taken)
+        if self._reads_one:
+            if self._has_next(0):
+                taken[0] = taken.get(0, -1) + 1
+            return taken
+        looking = [*range(len(self._readers))]
         while looking:
             found = [number for number in looking if self._has_next(number)]
             taken.update((number, self._taken.get(number, -1) + 1) for number in found)
