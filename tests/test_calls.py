@@ -268,3 +268,12 @@ def test_what_is_computed_of_aggregates(written: str, wanted: object) -> None:
 def test_an_operator_that_aggregates_do_not_have_says_what_to_write() -> None:
     with pytest.raises(KrishivError, match=r"an aggregate has no operator //.*\.div\(2\)"):
         eval("count() // 2", ENV)
+
+
+@pytest.mark.parametrize("value", [col("n"), count(), stream_of("n bigint")], ids=["column", "aggregate", "stream"])
+def test_what_only_refuses_to_be_gone_through_is_no_rows(value: Any) -> None:
+    """A class with methods for ``iter()`` and ``next()`` counts as an iterator, also where both only refuse."""
+    with pytest.raises(KrishivError, match=r"not a batch .*Hint: send a pyarrow RecordBatch"):
+        Driver(stream_of("n bigint")).send(value)
+    with pytest.raises(CallError, match="has no next row"):
+        next(value)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.calls import refuses
 from krishiv_py.errors import SchemaError, failure_text
 
 
@@ -79,7 +80,7 @@ def holds_arrow(rows: object) -> bool:
 
 def in_turn(rows: object) -> bool:
     """Return whether rows or tables are taken one by one, and once, as those of a generator are."""
-    return isinstance(rows, Iterator) and not hasattr(rows, "__arrow_c_stream__")
+    return isinstance(rows, Iterator) and not hasattr(rows, "__arrow_c_stream__") and not refuses(rows, "__next__")
 
 
 def _is_records(rows: object) -> bool:
