@@ -14,9 +14,10 @@ import sqlglot
 from sqlglot import expressions as sg
 from sqlglot.errors import ParseError
 
-from krishiv_py.errors import ExpressionError
+from krishiv_py.errors import ExpressionError, shown
 from krishiv_py.functions.known import FUNCTIONS
 from krishiv_py.plan.durations import to_us
+from krishiv_py.plan.names import encodable
 
 _ZONELESS: Final = re.compile(r"\bwithout\s+time\s+zone\b", re.IGNORECASE)
 _OURS: Final[ContextVar[bool]] = ContextVar("krishiv_sql_text", default=False)
@@ -192,8 +193,10 @@ def check_whole(text: str) -> None:
     sqlglot.errors.ParseError
         For a number after a value and a point, of which only the number would be kept (``1.5.2BD``).
     ExpressionError
-        For arguments that would be forgotten (``to_timestamp(s, 'yyyy', 'UTC')``).
+        For arguments that would be forgotten (``to_timestamp(s, 'yyyy', 'UTC')``), and half a surrogate pair.
     """
+    if not encodable(text):
+        raise ExpressionError("a text cannot be written as UTF-8", got=shown(text), hint="leave out half surrogate pairs")
     if _POINT.search(text) is None and _CALL.search(text) is None:
         return
     tokens = sqlglot.tokenize(text, dialect="spark")
