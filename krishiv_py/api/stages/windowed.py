@@ -212,7 +212,7 @@ class WindowedStream(OptionMethods):
         >>> driver.close().results.to_pylist()
         [{'window_start': 0, 'window_end': 10, 'reduce_word': 'abc'}]
         """
-        value = col(column) if isinstance(column, str) else column
+        value = col(column) if isinstance(column, str) else expression(column, "reduce")
         return self.agg(udaf(Reduce(function), value, evaluate.expr_type(value, self._row_schema())))
 
     def collect_with_aggs(self, aggs: Sequence[Expr]) -> pa.Table:
