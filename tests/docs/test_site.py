@@ -110,6 +110,13 @@ def test_no_mark_of_another_format_is_left(site: Path) -> None:
         assert re.findall(r":(?:class|func|meth|mod|attr):|``|^>>> .*|^ *- \w.*", text, re.M) == [], page
 
 
+def test_programs_in_pages_are_written_as_the_site_reads_them() -> None:
+    """A formatter takes ``--8<-- "file"`` in a block of Python for a comparison and spaces it; the page then has no program."""
+    pages = {page.name: page.read_text() for page in (ROOT / "docs").rglob("*.md")}
+    marks = [(name, line) for name, text in pages.items() for line in re.findall(r"^--8.*", text, re.M)]
+    assert len(marks) > 10 and [mark for mark in marks if not mark[1].startswith('--8<-- "')] == []
+
+
 def test_links_of_the_repository_lead_to_its_files() -> None:
     """The site checks links between its pages; those to examples and of the pages at the top are only of the repository."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
