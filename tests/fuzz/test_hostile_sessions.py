@@ -26,10 +26,17 @@ class NoSpark:
     clock: Any = lambda: 0
     profile: str = "dev-local"
     sends_in_segments: bool = False
+    ended: bool = False
 
     def trim(self, folder: str) -> int:
         """Nothing to trim."""
         return 0
+
+    def check_open(self, what: str) -> None:
+        """It never ends."""
+
+    def check_source(self, *given: object) -> None:
+        """Nothing reads."""
 
     def folder(self, name: str) -> str:
         """A folder below the test's."""
@@ -79,6 +86,8 @@ def calls(root: Path) -> dict[str, Call]:
         Call("config", lambda: SessionBuilder().config, {"key": "a", "value": 1}),
         Call("engine", lambda: SessionBuilder().engine, {"name": "in-process"}),
         Call("workers", lambda: SessionBuilder().workers, {"count": 2}),
+        Call("lookup_results", lambda: SessionBuilder().lookup_results, {"count": 0}),
+        Call("retry_for", lambda: SessionBuilder().retry_for, {"limit": "1 min"}),
         Call("profile", lambda: SessionBuilder().profile, {"name": "dev-local"}),
         Call("storage_options", lambda: SessionBuilder().storage_options, {"options": {"AWS_REGION": "eu-central-1"}}),
         Call(
