@@ -67,11 +67,6 @@ def refuse_operators(cls: Any) -> None:
         cls.__format__ = _formatted
 
 
-def refuses(value: object, name: str) -> bool:
-    """Return whether a value has the method `name` only to say what to write: by its methods a column is an iterator."""
-    return "__refuses__" in getattr(getattr(type(value), name, None), "__dict__", ())
-
-
 def refuse_new(cls: Any) -> None:
     """Let an abstract class, or a protocol, say what it is for when somebody makes an instance of it."""
     if issubclass(type(cls), abc.ABCMeta) and cls.__new__ is object.__new__ and (cls.__abstractmethods__ or _is_protocol(cls)):

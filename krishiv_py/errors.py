@@ -215,6 +215,11 @@ def cause_of(problem: BaseException) -> BaseException | None:
     return None if isinstance(problem, StopIteration) else problem
 
 
+def refuses(value: object, name: str) -> bool:
+    """Return whether a value has the method `name` only to say what to write: by its methods a column is an iterator."""
+    return "__refuses__" in getattr(getattr(type(value), name, None), "__dict__", ())
+
+
 def of_a_user(file: str) -> bool:
     """Return whether code is neither ours nor of a library below: a failure there was caused by the line that called it."""
     standard = file.startswith(_STANDARD) and "site-packages" not in file

@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import normal_key
 from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow
-from krishiv_py.calls import refuses
 from krishiv_py.connectors.fit import SENT, fitted, fitted_batch
-from krishiv_py.connectors.frames import arrow_table, holds_arrow, in_turn
+from krishiv_py.connectors.frames import arrow_table, holds_arrow, in_async_turn, in_turn
 from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import OperatorError, SchemaError, shown
 from krishiv_py.kernels.columns.evaluate import argument
@@ -514,7 +513,7 @@ def as_batches(rows: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
     if table is not None:
         return [fitted_batch(batch, schema, SENT, _NOT_SENT) for batch in batches_of(table)]
     hint = "send a pyarrow RecordBatch or Table, a list of dicts or objects, or a frame of pandas, Polars or DuckDB"
-    if hasattr(rows, "__aiter__") and not refuses(rows, "__aiter__"):
+    if in_async_turn(rows):
         hint = "go through it first: await sender.send_async([row async for row in rows])"
     raise SchemaError("not a batch", got=type(rows).__name__, hint=hint)
 
