@@ -205,7 +205,6 @@ class Engine:
         """Make what a run begins with: all that the checkpoint is to fill."""
         plan, ends = self._plan, self._ends()
         self._readers, self._outputs, self._tables = ends.readers, ends.outputs, ends.tables
-        self._reads_one = len(self._readers) == 1
         self.core = changing(Core(plan, self._title, self._now(), self._workers))
         kept = self._batches._kept
         self._log = BatchLog(self._checkpoint, len(self._readers), self._durable, kept)
@@ -584,24 +583,19 @@ class Engine:
         taken no later, and of a stream that is read twice both take the same.
         """
         taken = dict(self._taken)
-        if self._reads_one:
-            if self._has_next(0):
-                taken[0] = taken.get(0, -1) + 1
-            return taken
-        looking = [*range(len(self._readers))]
+        looking: Sequence[int] = range(len(self._readers))
         while looking:
-            found = [number for number in looking if self._has_next(number)]
-            taken.update((number, self._taken.get(number, -1) + 1) for number in found)
-            sent = (n for n in looking if isinstance(self._readers[n].planner.node.source, SentSource))
-            looking = [number for number in sent if number not in found] if found else []
+            idle: list[int] = []
+            for number in looking:
+                planner, before = self._readers[number].planner, self._taken.get(number, -1)
+                if planner.log.last <= before and planner.may_go_on():
+                    planner.plan_next()
+                if planner.log.last > before:
+                    taken[number] = before + 1
+                elif isinstance(planner.node.source, SentSource):
+                    idle.append(number)
+            looking = idle if idle and len(idle) < len(looking) else ()
         return taken
-
-    def _has_next(self, number: int) -> bool:
-        """Return whether a source has an entry for the next batch; it plans one where it may."""
-        planner, before = self._readers[number].planner, self._taken.get(number, -1)
-        if planner.log.last <= before and planner.may_go_on():
-            planner.plan_next()
-        return planner.log.last > before
 
     def _due(self, now_us: int) -> bool:
         """Return whether the clock alone makes a batch due."""

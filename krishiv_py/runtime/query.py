@@ -189,12 +189,12 @@ class BucketMetrics:
         with self._lock:
             self.buckets = dict(reported) if whole else {**self.buckets, **reported}
             self.batch_id = batch_id
-            now = attrs.evolve(_latest(moment, self.moment), now_us=None)
+            now = _latest(moment, self.moment)
             self.advances += now.later(self.moment)
             self.moment = now
-            at_end, least_us = time.monotonic(), min(now.every)
-            self.seconds, self.ended_us = at_end - self.began, time.time_ns() // 1_000
-            self._note_still(at_end, moved=least_us != self.shown_us)
+            now_s, least_us = time.monotonic(), min(now.every)
+            self.seconds, self.ended_us = now_s - self.began, time.time_ns() // 1_000
+            self._note_still(now_s, moved=least_us != self.shown_us)
             reached = {**sources_us, ONLY: least_us}
             before = {**self.sources_us, ONLY: self.shown_us}
             self.moved_us |= {name: self.ended_us for name, us in reached.items() if us != before.get(name, UNSET)}

@@ -244,13 +244,13 @@ def test_a_send_while_a_batch_is_planned_makes_no_row_late(shape_name: str, monk
         streams, senders = {name: s for name, (s, _) in made.items()}, {name: s for name, (_, s) in made.items()}
 
         def look_and_send(planner: RangePlanner) -> bool:
-            found = look(planner)
-            if left and planner.number == 0 and not found:
-                at = left.pop(0) * 60
+            planned = look(planner)
+            if left and planner.number == 0 and not planned:
+                moment = left.pop(0) * 60
                 for number, name in enumerate(names):  # each send moves the watermark beyond its own first rows
-                    times = at + 30 * number, at + 30 * number + 20
+                    times = moment + 30 * number, moment + 30 * number + 20
                     senders[name].send([{"k": 1, "at": time, "site": site} for site in SITES for time in times])
-            return found
+            return planned
 
         monkeypatch.setattr(RangePlanner, "plan_next", look_and_send)
         results = shape.make(streams, lambda some, column: session.union(some, source_column=column))
