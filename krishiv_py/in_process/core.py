@@ -21,7 +21,7 @@ from krishiv_py.kernels.watermark import ONLY, Clocks
 from krishiv_py.logs import batch_part
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 from krishiv_py.runtime.reading import Scanned
-from krishiv_py.runtime.savepoints import Since
+from krishiv_py.runtime.savepoints import PlanChange
 
 Sent: TypeAlias = "list[tuple[StageOperator, Iterable[Scanned]]]"
 """For each stream that a stage reads: the stage with the steps of this stream in front, and what was read of it."""
@@ -237,7 +237,7 @@ class Core:
 
     Attributes
     ----------
-    since : Since or None
+    since : PlanChange or None
         The facts of the plan before, of a core that began from a savepoint.
     moved_us : dict
         When the watermark of each source last moved, µs since the epoch; under ``""`` the least one.
@@ -251,7 +251,7 @@ class Core:
         self.in_force = self.clocks.settle(now_us)
         self.before = self.in_force.every
         self.batch_id = 0
-        self.since: Since | None = None
+        self.since: PlanChange | None = None
         self.advances = 0
         self.idle: tuple[str, ...] = ()
         self.moved_us: dict[str, int] = {}

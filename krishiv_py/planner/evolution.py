@@ -445,12 +445,12 @@ class Frontiers:
             return fired_us
         return min(self.stepped_us, self.left_us + int(now["lateness_us"])) if once else self.given_us
 
-    def left_as(self, now: Mapping[str, Any]) -> int:
+    def left_beyond_options(self, now: Mapping[str, Any]) -> int:
         """Return what a stage of the shape `now` has to know of windows that have left; ``UNSET`` where its options say it."""
         follows = floor_watermark(self.stepped_us, int(now["lateness_us"]))
         return UNSET if self.left_us == END_OF_TIME or self.left_us <= follows else self.left_us
 
-    def given_as(self, now: Mapping[str, Any]) -> int:
+    def results_beyond_options(self, now: Mapping[str, Any]) -> int:
         """Return what a stage of the shape `now` has to know of results that were given; ``UNSET`` where its options say it."""
         follows = self.left_us if self.final or now["emit"] == "final" else self.stepped_us
         return UNSET if self.given_us == END_OF_TIME or self.given_us <= follows else self.given_us

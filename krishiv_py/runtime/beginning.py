@@ -26,7 +26,7 @@ from krishiv_py.runtime.checkpoint.notes import (
     forget_being_made,
     is_being_made,
 )
-from krishiv_py.runtime.savepoints import Savepoint, Since, SourceState, StageState, is_savepoint, outlined
+from krishiv_py.runtime.savepoints import PlanChange, Savepoint, SourceState, StageState, is_savepoint, outlined
 from krishiv_py.storage.local import absolute
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def with_carried(plan: PhysicalPlan, checkpoint: str) -> PhysicalPlan:
     return after_seam(plan, seam) if seam else plan
 
 
-def since_of(savepoint: Savepoint, changes: Sequence[StageChange], batches: int, clocks: evolving.ClocksGoOn) -> Since:
+def plan_change(savepoint: Savepoint, changes: Sequence[StageChange], batches: int, clocks: evolving.ClocksGoOn) -> PlanChange:
     """Return the facts of a savepoint that hold until a batch has run with the plan that goes on from it.
 
     Parameters
@@ -140,7 +140,7 @@ def since_of(savepoint: Savepoint, changes: Sequence[StageChange], batches: int,
     """
     pairs = [(c.name, c.old) for c in changes if c.new is not None and c.old is not None]
     stages = {name: attrs.asdict(savepoint.frontiers(old)) for name, old in pairs if savepoint.stages[old].shape is not None}
-    return Since(batches, clocks.current, stages, list(moment_of(clocks.clocks, savepoint.now_us).every))
+    return PlanChange(batches, clocks.current, stages, list(moment_of(clocks.clocks, savepoint.now_us).every))
 
 
 def carried_by(
@@ -228,7 +228,7 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
         plans.append(evolving.StageBefore(stage, shape, change.old or 0, frontiers))
     values = {f.name: getattr(savepoint, f.name) for f in attrs.fields(Savepoint)}
     batches = savepoint.batches if past is None else max(savepoint.batches, past.batches)
-    since = attrs.asdict(since_of(savepoint, changes, batches, clocks))
+    since = attrs.asdict(plan_change(savepoint, changes, batches, clocks))
     values |= {"note": {**savepoint.note, "outline": outline, "since": since}, "stages": stages}
     values |= {"clocks": clocks.clocks, "before": clocks.before}
     values["sources"] = [
@@ -327,7 +327,7 @@ def going_on(plan: PhysicalPlan, checkpoint: str, read: ReadClocks, *, durable: 
     if clocks is not None:
         go_on = evolving.clocks_for(clocks, plan, new, changes)
         carried = carried_by(clocks, plan, changes, go_on)
-        note = {**note, "since": attrs.asdict(since_of(clocks, changes, clocks.batches, go_on))}
+        note = {**note, "since": attrs.asdict(plan_change(clocks, changes, clocks.batches, go_on))}
     runs = carrying(plan, carried, stage_names(plan.stages))
     notes.change({**note, "plan": runs.fingerprint, "outline": outline_of(runs), "carried": carried})
     return with_carried(plan, checkpoint)

@@ -69,14 +69,14 @@ class Clock(Protocol):
 
 
 @attrs.frozen
-class Raised:
+class RaisedWatermarks:
     """The watermarks that smaller lags of a changed plan put in force, by every clock, from a batch on (SEMANTICS §12.3)."""
 
     batch: int = 0
     every: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, note: Mapping[str, Any], begun: Begun) -> Raised:
+    def of(cls, note: Mapping[str, Any], begun: Begun) -> RaisedWatermarks:
         """Return what the plan `note` of a checkpoint says."""
         since = note.get("since")
         return cls() if since is None else cls(since["batches"] - begun.batches, tuple(since["raised"]))
@@ -97,7 +97,7 @@ class SparkClock:
     tick_us: int
     initial_us: int
     begun: Begun = attrs.field(factory=Begun)
-    raised: Raised = attrs.field(factory=Raised)
+    raised: RaisedWatermarks = attrs.field(factory=RaisedWatermarks)
     facts: LedgerClock | None = None
     """The files that note the newest event times."""
     heartbeats_reach_buckets: bool = attrs.field(default=False, init=False)
@@ -137,7 +137,7 @@ class LedgerClock:
     heartbeats_reach_buckets: bool = False
     begun: Begun = attrs.field(factory=Begun)
     kept: int = 0
-    raised: Raised = attrs.field(factory=Raised)
+    raised: RaisedWatermarks = attrs.field(factory=RaisedWatermarks)
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
     def takes_over(self, batch: int) -> bool:
@@ -209,7 +209,7 @@ def clock_for(plan: PhysicalPlan, checkpoint: str, *, durable: bool = False, kep
     """Return the clock of a plan: that of its first stage, which those of the others follow. Of `kept` batches it knows all."""
     spec = plan.stages[0].spec
     begun = Begun.of(checkpoint)
-    raised = Raised.of(CheckpointNotes(checkpoint).plan() or {}, begun)
+    raised = RaisedWatermarks.of(CheckpointNotes(checkpoint).plan() or {}, begun)
     if plan.keeps_ledger:
         return LedgerClock(checkpoint, spec.watermark.initial_us, durable, plan.watermarked, begun, kept, raised)
     facts = LedgerClock(checkpoint, spec.watermark.initial_us, durable, kept=kept)

@@ -161,9 +161,9 @@ def carried_over(was: Mapping[str, Any], stage: StagePlan, clocks: ClocksGoOn, s
     return Carried(
         wholes,
         was["blind_us"],
-        frontiers.left_as(now),
+        frontiers.left_beyond_options(now),
         early_us if early_us > reached_us else UNSET,
-        frontiers.given_as(now),
+        frontiers.results_beyond_options(now),
         reached_us if reached_us > stage.times.least(clocks.current) else UNSET,
     )
 

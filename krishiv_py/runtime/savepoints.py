@@ -251,7 +251,7 @@ class StageState:
 
 
 @attrs.frozen
-class Since:
+class PlanChange:
     """The facts of a plan before the one that runs; the note of the plan has them, for until a batch has run.
 
     Attributes
@@ -345,10 +345,10 @@ class Savepoint:
         return state.watermark(self.before) if state.stepped_us is None else state.stepped_us
 
     @property
-    def since(self) -> Since | None:
+    def since(self) -> PlanChange | None:
         """Return the facts of the plan before, where no batch has run with the plan of the savepoint."""
         since = self.note.get("since")
-        return None if since is None or since["batches"] != self.batches else Since(**since)
+        return None if since is None or since["batches"] != self.batches else PlanChange(**since)
 
     def frontiers(self, stage: int) -> Frontiers:
         """Return up to where a stage has come."""

@@ -30,7 +30,7 @@ from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import Begun, CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import checked_lines, numbered, offsets_of, planned
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT, ChunkFolder, chunk_of
-from krishiv_py.runtime.clocks import LedgerClock, Raised, SparkClock, watermark_of
+from krishiv_py.runtime.clocks import LedgerClock, RaisedWatermarks, SparkClock, watermark_of
 from krishiv_py.runtime.savepoints import (
     Savepoint,
     SourceState,
@@ -470,7 +470,7 @@ def _clocks(checkpoint: str, batch: int, note: dict[str, Any], begun: Begun) -> 
     now_us, outline, raised = (
         int(planned(checkpoint, batch)["batchTimestampMs"]) * 1_000,
         note["outline"],
-        Raised.of(note, begun),
+        RaisedWatermarks.of(note, begun),
     )
     ledger = LedgerClock(checkpoint, begun.watermark_us, begun=begun, raised=raised)
     if outline["ledger"]:
