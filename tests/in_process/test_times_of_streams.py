@@ -246,10 +246,11 @@ def test_a_send_while_a_batch_is_planned_makes_no_row_late(shape_name: str, monk
         def look_and_send(planner: RangePlanner) -> bool:
             planned = look(planner)
             if left and planner.number == 0 and not planned:
-                moment = left.pop(0) * 60
+                moment = left[0] * 60
                 for number, name in enumerate(names):  # each send moves the watermark beyond its own first rows
                     times = moment + 30 * number, moment + 30 * number + 20
                     senders[name].send([{"k": 1, "at": time, "site": site} for site in SITES for time in times])
+                left.pop(0)  # last, as the test closes the senders once nothing is left
             return planned
 
         monkeypatch.setattr(RangePlanner, "plan_next", look_and_send)
