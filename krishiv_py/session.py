@@ -1012,7 +1012,7 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
     def __del__(self) -> None:
         """Warn where queries run on, which nobody stops."""
         runner = self.__dict__.get("_runner")
-        if runner is None or runner.ended or sys.is_finalizing():
+        if getattr(runner, "ended", True) or sys.is_finalizing():  # one whose making failed has not begun
             return
         names = [query.name for query in runner.queries if query.status == "running"]
         if names:

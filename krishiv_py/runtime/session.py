@@ -81,9 +81,7 @@ class SessionRunner(Generic[Q]):
 
     def folder(self, name: str) -> str:
         """Return a new temporary folder that goes with the session."""
-        path = self._new_path(name)
-        Path(path).mkdir()
-        return path
+        return self._new_path(name, make=True)
 
     def check_open(self, what: str) -> None:
         """Refuse a call `what` of a session that was stopped.
@@ -96,12 +94,15 @@ class SessionRunner(Generic[Q]):
         if self._stopped:
             raise SessionClosedError(f"{what} on a session that is over", got="a stopped one", hint="make a new session")
 
-    def _new_path(self, name: str) -> str:
-        with self._changing:
+    def _new_path(self, name: str, make: bool = False) -> str:
+        with self._changing:  # a stop removes the folder that it is in
             self.check_open(f"a new folder for the {name}")
             if self._folder is None or not Path(self._folder).is_dir():
                 self._folder = new_folder("session")
-            return str(Path(self._folder) / f"{name}-{uuid.uuid4().hex[:8]}")
+            path = Path(self._folder) / f"{name}-{uuid.uuid4().hex[:8]}"
+            if make:
+                path.mkdir()
+            return str(path)
 
     @property
     def ended(self) -> bool:
@@ -129,11 +130,15 @@ class SessionRunner(Generic[Q]):
         begin: Begin | None = None,
     ) -> Q:
         """See :class:`~krishiv_py.api.query.Runner`; tried again while something is away."""
-        return retried(
-            lambda: self._start(plan, sinks, checkpoint, batches, name, begin),
-            self.retry_s,
-            f"the start of {name or plan.title}",
-        )
+
+        def attempt() -> Q:
+            try:
+                return self._start(plan, sinks, checkpoint, batches, name, begin)
+            except Exception:
+                self.check_open("start()")  # a stop meanwhile has removed folders that the start was in
+                raise
+
+        return retried(attempt, self.retry_s, f"the start of {name or plan.title}")
 
     def _start(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -12,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -236,6 +237,60 @@ def test_a_stop_between_the_last_check_and_the_begin_ends_the_query(monkeypatch:
     with Session.in_process() as again:  # the checkpoint is free
         stream, _ = again.memory_stream(DDL, spool=tmp_path / "sent")
         per_minute(stream).start(MemorySink(), checkpoint=tmp_path / "checkpoint").stop()
+
+
+class AtFileCall:
+    """Calls a function once, in a thread of its own, before one of the calls of a thread to the file system."""
+
+    thread: ClassVar[int] = 0
+    calls_left: ClassVar[int] = -1
+    then: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
+    hooked: ClassVar[bool] = False
+
+    @classmethod
+    def wait_for(cls, number: int, then: Callable[[], None]) -> None:
+        """Call `then` before call `number` from here on."""
+        cls.thread, cls.calls_left, cls.then = threading.get_ident(), number, staticmethod(then)
+        if not cls.hooked:  # Python has no call that removes a hook
+            sys.addaudithook(cls.look)
+            cls.hooked = True
+
+    @classmethod
+    def look(cls, event: str, details: object) -> None:
+        """See what the process does."""
+        if cls.calls_left < 0 or threading.get_ident() != cls.thread:
+            return
+        if event in ("open", "os.mkdir", "os.rename", "os.listdir", "os.scandir", "os.remove"):
+            cls.calls_left -= 1
+            if cls.calls_left < 0:
+                other = threading.Thread(target=cls.then)
+                other.start()
+                other.join(0.2)  # a call that waits for a lock of this thread goes on after it
+
+
+@pytest.mark.parametrize("checkpointed", [True, False])
+def test_a_stop_before_any_file_of_a_start_is_a_closed_session(checkpointed: bool, tmp_path: Path, temporary: Path) -> None:
+    outcomes = list[bool]()
+    for number in range(400):
+        session = Session.in_process()
+        stream, _ = session.memory_stream(DDL, spool=tmp_path / f"sent-{number}" if checkpointed else None)
+        per_minute_of_it = per_minute(stream)
+        AtFileCall.wait_for(number, session.stop)
+        try:
+            query = per_minute_of_it.start(MemorySink(), checkpoint=tmp_path / f"{number}" if checkpointed else None)
+        except SessionClosedError:
+            outcomes.append(False)
+            continue
+        was_stopped = AtFileCall.calls_left < 0
+        AtFileCall.calls_left = -1
+        session.stop()
+        assert query.status == "stopped"
+        outcomes.append(True)
+        if not was_stopped:
+            break
+    assert outcomes.count(False) > 5, outcomes
+    assert outcomes[-1], "the start had more than 400 calls"
+    assert not Session.all_queries()
 
 
 @pytest.mark.parametrize("linger", [None, "10 ms"])
