@@ -1,4 +1,24 @@
-"""Event-time stream processing on Spark: Flink's semantics, a fluent builder, columnar speed.
+"""Event-time stream processing in Python: windows, joins and late rows, in this process or on Spark.
+
+``help(krishiv_py)`` goes on with every public name in full. Look up one name instead: ``help(krishiv_py.Session)``,
+``help(krishiv_py.Session.read_kafka)``, ``help(krishiv_py.KeyedStream.tumbling_window)``. ``dir(krishiv_py)`` lists the names.
+
+A pipeline is a chain of steps, and each step gives a value with the steps that can follow:
+
+===================  ==================================================  ====================
+Value                It has                                              A step leads to
+===================  ==================================================  ====================
+``Session``          sources, such as ``read_parquet``                   ``Stream``
+``Stream``           ``filter``, ``with_column``, ``watermark``          ``TimedStream``
+``TimedStream``      joins, deduplication, ``key_by``                    ``KeyedStream``
+``KeyedStream``      windows, such as ``tumbling_window``                ``WindowedStream``
+``WindowedStream``   ``agg`` with ``count()``, ``sum("x")`` and others   ``ResultStream``
+``ResultStream``     ``emit``, ``collect``, ``start``                    ``Query``
+``Query``            ``progress``, ``savepoint``, ``stop``
+===================  ==================================================  ====================
+
+``Session.in_process()`` needs no Java. ``krishiv_py.testing`` has a driver for tests, ``krishiv_py.connectors`` the bases of
+your own sources and sinks, and ``krishiv_py.windows`` windows as values.
 
 Importing the package starts no JVM and imports no Spark. ``from krishiv_py import *`` brings ``sum``, ``min`` and ``max`` as
 aggregates; Python's own are then ``builtins.sum``, ``builtins.min`` and ``builtins.max``.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import importlib
+import operator
 import pickle
+import pydoc
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import krishiv_py
 from krishiv_py import MemorySink, PlanError, Session, count
 from krishiv_py.testing import Driver, stream_of
 
@@ -67,3 +71,19 @@ def test_what_completion_shows() -> None:
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert "Session" in shown and "connectors" in shown
     assert not {"calls", "lazy", "typing", "redaction", "replay_log", "deprecation", "api", "plan", "_group"} & set(shown)
+
+
+def test_help_begins_with_where_to_look() -> None:
+    """pydoc writes every class of ``__all__`` in full, and no package with ``__all__`` can tell it not to: so the first screen
+    names steps and how to look up one name, and all that it names is there.
+    """
+    text = pydoc.plain(pydoc.render_doc(krishiv_py))
+    screen = "\n".join(text.splitlines()[:40])
+    looked_up = re.findall(r"``help\(krishiv_py\.([\w.]+)\)``", screen)
+    assert {name.count(".") for name in looked_up} == {0, 1}
+    assert all(operator.attrgetter(name)(krishiv_py) for name in looked_up)
+    rows = re.findall(r"^ +``(\w+)`` {2,}(\S.*?)(?: {2,}``(\w+)``)?$", screen, re.M)
+    assert [following for _, _, following in rows] == [*(value for value, _, _ in rows[1:]), ""] and len(rows) == 7
+    for value, has, _ in rows:
+        names = re.findall(r"``(\w+)``", has)
+        assert names and all(hasattr(getattr(krishiv_py, value), name) for name in names), value
