@@ -1012,7 +1012,7 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
     def __del__(self) -> None:
         """Warn where queries run on, which nobody stops."""
         runner = self.__dict__.get("_runner")
-        if getattr(runner, "ended", True) or sys.is_finalizing():  # one whose making failed has not begun
+        if runner is None or getattr(runner, "ended", True) or sys.is_finalizing():  # its making may have failed
             return
         names = [query.name for query in runner.queries if query.status == "running"]
         if names:
