@@ -119,10 +119,11 @@ def _found(obj: Object, path: str, pkg: Module) -> Object | Alias | None:
 
 def _settle_signature(cls: Class, pkg: Module, shown: set[str]) -> None:
     """Give a class made by attrs its ``__init__``; take it away where only the library can call it."""
-    if "__init__" not in cls.members and any(str(d.value).startswith(("attrs.frozen", "attrs.define")) for d in cls.decorators):
-        fields = [m for m in cls.members.values() if isinstance(m, Attribute) and m.annotation is not None and _is_field(m)]
+    if "__init__" not in cls.members and _is_made_by_attrs(cls):
         itself = Parameter("self", kind=ParameterKind.positional_or_keyword)
-        cls.set_member("__init__", Function("__init__", parameters=Parameters(itself, *map(_parameter, fields)), parent=cls))
+        cls.set_member(
+            "__init__", Function("__init__", parameters=Parameters(itself, *map(_parameter, _fields(cls))), parent=cls)
+        )
     made = cls.members.get("__init__")
     if not isinstance(made, Function):
         return
@@ -153,8 +154,25 @@ def _has_internal_type(parameter: Parameter, pkg: Module, shown: set[str]) -> bo
     return any(o is not None and o.is_class and o.canonical_path not in shown for o in own)
 
 
+def _is_made_by_attrs(cls: Class) -> bool:
+    return any(str(decorator.value).startswith(("attrs.frozen", "attrs.define")) for decorator in cls.decorators)
+
+
+def _fields(cls: Class) -> list[Attribute]:
+    """Return the fields that attrs takes: those of the bases first, and a field that is defined again at its new place."""
+    result: dict[str, Attribute] = {}
+    for owner in filter(_is_made_by_attrs, (*reversed(cls.mro()), cls)):
+        for member in owner.members.values():
+            if isinstance(member, Attribute) and member.annotation is not None and _is_field(member):
+                result.pop(member.name, None)
+                result[member.name] = member
+    return list(result.values())
+
+
 def _is_field(attribute: Attribute) -> bool:
-    return "property" not in attribute.labels and _options(attribute).get("init") != "False"
+    """Whether attrs makes a field of it: no property, no ``ClassVar`` and none that ``__init__`` leaves out."""
+    labels = attribute.labels
+    return "property" not in labels and "instance-attribute" in labels and _options(attribute).get("init") != "False"
 
 
 def _options(attribute: Attribute) -> dict[str, Any]:

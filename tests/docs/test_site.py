@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import html
+import inspect
 import json
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -91,6 +93,32 @@ def test_no_page_names_a_base_that_has_no_place(site: Path) -> None:
     for page in (site / "reference").glob("*.html"):
         for bases in re.findall(r'<p class="doc doc-class-bases">.*?</p>', page.read_text(), re.S):
             assert 'title="krishiv_py.' not in bases and "<code>" in bases, (page.name, bases)
+
+
+@pytest.mark.xdist_group("site")
+def test_signatures_are_those_of_python(site: Path) -> None:
+    """The site reads the text of the package: what attrs adds to a class, and what a class inherits, is not in it."""
+    heading = r'<h\d[^>]*id="(krishiv_py[\w.]*)"[^>]*>.*?</h\d>\s*(?:<div class="[^"]*doc-signature[^"]*">(.*?)</div>)?'
+    compared = 0
+    for page in (site / "reference").glob("*.html"):
+        for name, signature in re.findall(heading, page.read_text(), re.S):
+            try:
+                taken = inspect.signature(pkgutil.resolve_name(name))
+            except (TypeError, ValueError):  # a property; a class whose metaclass has its own call
+                continue
+            wanted = [name for name in taken.parameters if name not in ("self", "cls")]
+            shown = parameters(html.unescape(re.sub(r"<[^>]+>", "", signature)))
+            assert shown in (wanted, []), name  # none where only the library makes it
+            compared += bool(signature)
+    assert compared > 500
+
+
+def parameters(signature: str) -> list[str]:
+    """Return the names of the parameters of a signature as it is shown."""
+    inside = signature.partition("(")[2].rpartition(")")[0]  # nothing for a type alias
+    while (shorter := re.sub(r"\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}", "", inside)) != inside:
+        inside = shorter
+    return [name for name in re.findall(r"(?:^|,)\s*\**(\w+)", inside) if name not in ("self", "cls")]
 
 
 @pytest.mark.xdist_group("site")
