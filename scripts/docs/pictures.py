@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from scripts.docs import fates, inside
+from scripts.docs import fates, inside, life
 from scripts.docs.drawing import BAR, LATE, OTHER, RIGHT, ROW, WIDTH, Axis, Picture
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -262,6 +262,10 @@ PAGES: dict[str, dict[str, Callable[[Namespace], Picture]]] = {
     "joins.md": {"interval": inside.interval, "asof": inside.asof, "same_window": inside.same_window},
     "late-events.md": {"late_rules": fates.late_rules},
     "deduplication.md": {"copies": fates.copies},
+    "savepoints.md": {"changed_plan": life.changed_plan},
+    "history.md": {"history": life.history},
+    "results-that-change.md": {"ways": life.ways},
+    "outputs.md": {"crashes": life.crashes},
     "state.md": {"open": inside.open_windows, "buckets": inside.buckets},
 }
 
