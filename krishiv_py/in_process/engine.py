@@ -58,6 +58,7 @@ from krishiv_py.runtime.controls import ControlFiles
 from krishiv_py.runtime.query import BucketMetrics
 from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.runtime.ranges.limits import Limit
+from krishiv_py.runtime.ranges.planning import RangePlanner
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.storage.checksums import missing
@@ -213,6 +214,8 @@ class Engine:
         self._taken: dict[int, int] = {}
         self._begun: PlannedBatch | None = None
         self._more = self._broken = False
+        self._held: list[RangePlanner] = []
+        """Planners that were not asked for the next batch, since another source is slower."""
         self._gone = set[Key]()
         """Values of buckets that were spread out; the next commit takes them out."""
         self._moved = False
@@ -493,9 +496,9 @@ class Engine:
         With nothing due, `idle` are those that came before this was seen. What another source holds back is not waited for by
         those who look.
         """
-        more = False
-        for reader in self._readers if idle else ():
-            more = more or reader.planner.has_more()
+        planners = (reader.planner for reader in self._readers)
+        unsure = (p for p in planners if isinstance(p.node.source, SentSource) or p in self._held)  # others had nothing
+        more = bool(idle) and any(planner.has_more() for planner in unsure)
         for one in [*self._requests]:
             if one.reads_state:
                 if one in idle or (one.upto is not None and self._has_taken(one.upto)):
@@ -582,14 +585,17 @@ class Engine:
         Sends go on meanwhile. A memory stream that had none is looked at again when another one had: what was sent first is
         taken no later, and of a stream that is read twice both take the same.
         """
-        taken = dict(self._taken)
+        taken, self._held = dict(self._taken), []
         looking: Sequence[int] = range(len(self._readers))
         while looking:
             idle: list[int] = []
             for number in looking:
                 planner, before = self._readers[number].planner, self._taken.get(number, -1)
-                if planner.log.last <= before and planner.may_go_on():
-                    planner.plan_next()
+                if planner.log.last <= before:
+                    if planner.may_go_on():
+                        planner.plan_next()
+                    else:
+                        self._held.append(planner)
                 if planner.log.last > before:
                     taken[number] = before + 1
                 elif isinstance(planner.node.source, SentSource):

@@ -215,46 +215,52 @@ def _unreadable(path: str, problem: Exception) -> SourceError:
 
 def _local(roots: list[str], known: Known) -> Iterator[File]:
     """Yield the files below folders of this machine; a link to what is found elsewhere gives nothing more."""
-    folders, links, seen, linked = [*reversed(roots)], list[str](), set[str](), set[str]()
+    folders = list[tuple[str, str | None]]((root, None) for root in reversed(roots))
+    links, seen, linked = list[str](), set[str](), set[str]()
     while folders or links:
         if not folders:
             links.sort(reverse=True)
             for i in range(len(links) - 1, -1, -1):  # folders first: a file in one of them is not a file of its own
                 if os.path.isdir(links[i]):
-                    folders.append(links.pop(i))
+                    folders.append((links.pop(i), None))
                     break
             else:
                 while links:
                     yield from _linked(links.pop(), seen, linked, known)
             continue
-        shown = folders.pop()
-        try:
-            facts = os.stat(shown)
-        except FileNotFoundError:
-            continue
-        real = os.path.realpath(shown)
-        if not stat.S_ISDIR(facts.st_mode):
-            if stat.S_ISREG(facts.st_mode):
-                links.append(shown)
-            continue
+        shown, real = folders.pop()
+        if real is None:
+            try:
+                facts = os.stat(shown)
+            except FileNotFoundError:
+                continue
+            if not stat.S_ISDIR(facts.st_mode):
+                if stat.S_ISREG(facts.st_mode):
+                    links.append(shown)
+                continue
+            real = os.path.realpath(shown)
         if real in seen:
             continue
         seen.add(real)
-        taken = known(real)
-        for name in os.listdir(shown):
+        taken, below = known(real), real.rstrip("/")
+        try:
+            names = os.listdir(shown)
+        except FileNotFoundError:  # it went meanwhile
+            continue
+        for name in names:
             if name in taken or hidden(name):
                 continue
             path = f"{shown.rstrip('/')}/{name}"
             try:
                 facts = os.lstat(path)
-            except FileNotFoundError:  # it went meanwhile
+            except FileNotFoundError:
                 continue
             if stat.S_ISLNK(facts.st_mode):
                 links.append(path)
             elif stat.S_ISDIR(facts.st_mode):
-                folders.append(path)
+                folders.append((path, f"{below}/{name}"))
             elif stat.S_ISREG(facts.st_mode) and not passed_over(name):
-                yield File(f"file:{path}", facts.st_size, facts.st_mtime_ns, f"{real.rstrip('/')}/{name}")
+                yield File(f"file:{path}", facts.st_size, facts.st_mtime_ns, f"{below}/{name}")
 
 
 def _linked(path: str, seen: set[str], linked: set[str], known: Known) -> Iterator[File]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import cProfile
+import os
 import pstats
+import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +19,7 @@ from krishiv_py import sum as total
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.logs import BatchTimes, RecentTimes, Watch, unwatch, watch
+from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.storage.store import Store
 from krishiv_py.testing import Driver, stream_of
 
@@ -157,3 +161,57 @@ def test_files_of_all_batches_wait_in_one_folder(tmp_path: Path, monkeypatch: py
         assert len(list((tmp_path / "out").glob("*.parquet"))) == 4
         query.stop()
     assert removed == [str(staging)]
+
+
+def lines_of_batches_of_a_file(home: Path, known: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Return how many lines of Python the engine runs for 10 batches of a new file each, and how often it lists the folder."""
+    lines, listed, run, listing = 0, 0, Engine._turn, os.listdir
+
+    def each(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return each
+
+    def listdir(path: Any) -> Any:
+        nonlocal listed
+        listed += str(path).startswith(str(home / "in"))
+        return listing(path)
+
+    def traced(self: Engine, *, in_time: bool) -> float | None:
+        sys.settrace(each)
+        try:
+            return run(self, in_time=in_time)
+        finally:
+            sys.settrace(None)
+
+    def put(number: int) -> None:
+        (home / "new").write_text(f'{{"user": {number % 50}, "at": {number}, "amount": 1}}\n')
+        (home / "new").rename(home / "in" / f"{number:08d}.json")
+
+    (home / "in").mkdir(parents=True)
+    for number in range(known):
+        put(number)
+    with Session.in_process() as session:
+        query = built(session.read_json(str(home / "in"), SCHEMA)).start(MemorySink(), checkpoint=str(home / "c"))
+        query.process_all_available()
+        put(known)
+        query.process_all_available()
+        with monkeypatch.context() as patched:
+            patched.setattr(FolderSource, "poll_seconds", 60.0)
+            query.process_all_available()  # from here on the folder is looked at only when it is asked to
+            patched.setattr(Engine, "_turn", traced)
+            patched.setattr(os, "listdir", listdir)
+            before = query.progress.batch_id
+            for number in range(known + 1, known + 11):
+                put(number)
+                query.process_all_available()
+            assert query.progress.batch_id == before + 10
+            query.stop()
+    return lines, listed
+
+
+def test_a_known_file_costs_no_more_than_to_pass_over_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few, listed = lines_of_batches_of_a_file(tmp_path / "few", 10, monkeypatch)
+    many, again = lines_of_batches_of_a_file(tmp_path / "many", 310, monkeypatch)
+    assert listed == again == 20, "for a batch one to find its file, and one to find no other"
+    assert many - few < 3 * 300 * listed + 100

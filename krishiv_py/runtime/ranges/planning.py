@@ -296,14 +296,12 @@ class RangePlanner:
             return self.log.last > self._taken or self._any_new()
 
     def has_more(self) -> bool:
-        """Return whether there is more that no batch has taken; a source of a user's is asked only where it has to wait."""
+        """Return whether there is more that no batch has taken; the source is looked at again."""
         source = self.node.source
         with self._planning:
             if self.log.last > self._taken or self.log.ended:
                 return self.log.last > self._taken
-            if isinstance(source, FolderSource):
-                return source.any_new()
-            return (isinstance(source, SentSource) or not self.may_go_on()) and self._any_new()
+            return source.any_new() if isinstance(source, FolderSource) else self._any_new()
 
     def _any_new(self) -> bool:
         return next_ranges(self.node.source, self.node.name, self.log.position) is not None
