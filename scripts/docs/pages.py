@@ -51,7 +51,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Call links by the title of a page, as the repository calls them by its file; name examples, which are files of the
     repository alone; let rules such as §2.3 be linked to, and the search know what the page answers.
     """
-    searching.guide(page)
+    searching.guide(page, _head(markdown))
     docs = Path(config.docs_dir)
     named = _EXAMPLE_LINK.sub(r"`\1`", markdown)
     titled = _FILE_LINK.sub(lambda found: f"[{_title(docs / f'{found[1]}.md') or found[1]}]({found[2]})", named)
@@ -86,7 +86,11 @@ def _inline(svg: str, words: str) -> str:
 
 
 def _title(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") if path.exists() else None
+    return _head(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def _head(markdown: str) -> str:
+    return markdown.partition("\n")[0].removeprefix("# ")
 
 
 def _place(rule: str) -> str:
