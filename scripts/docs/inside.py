@@ -48,7 +48,7 @@ def walk(made: Namespace) -> Picture:
         words = [box.name, box.detail.partition(",")[0]] if box.kind == "stage" else [box.name]
         for line, text in enumerate(words):
             picture.write(
-                text, x + wide / 2, y + _HIGH / 2 + 5 - 9 * (len(words) - 1) + 18 * line, size=14 if line == 0 else 12
+                text, x + wide / 2, y + _HIGH / 2 + 5 - 9 * (len(words) - 1) + 18 * line, size=14 if line == 0 else 13
             )
     picture.write("batch", right + 8, 16.0, "start", size=14)
     labels = [["left", "right"], *[["gives", "keeps"]] * (deep - 2), ["rows"]]

@@ -31,4 +31,6 @@ def test_every_picture_is_of_a_page_and_lies_within_its_frame() -> None:
                     assert 0 <= float(value) <= width, (file.name, element.attrib)
                 if name in ("y", "y1", "y2", "cy"):
                     assert 0 <= float(value) <= height, (file.name, element.attrib)
+        sizes = [float(size) for size in re.findall(r"font(?:-size)?:(?:bold )?([\d.]+)px", file.read_text(encoding="utf-8"))]
+        assert min(sizes) >= 13, "smaller letters cannot be read on a telephone"
         assert not re.search(r"(?:href|url\()", file.read_text(encoding="utf-8")), "nothing is loaded"

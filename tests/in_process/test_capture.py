@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -280,14 +279,6 @@ def test_other_lags_are_tried(session: Session, tmp_path: Path) -> None:
     assert (want, tried["late_rows"][2].as_py() >= want) == (len(late), True)
     with pytest.raises(kv.DurationError):
         Capture(path, job(stream_of(SCHEMA))).what_if(lag=[])
-
-
-@pytest.mark.parametrize("page", ["capture", "history", "upgrading"])
-def test_the_commands_of_the_pages_run(page: str) -> None:
-    text = (Path(kv.__file__).parents[1] / f"docs/{page}.md").read_text()
-    names: dict[str, Any] = {"__name__": page}
-    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        exec(compile(block, f"{page}.md", "exec"), names)
 
 
 def test_a_capture_that_was_broken_off_makes_room_for_the_next(tmp_path: Path) -> None:
