@@ -28,7 +28,7 @@ import typing
 
 import krishiv_py.numpy_sorts  # before anything else loads NumPy
 import krishiv_py.windows  # noqa: F401  # for krishiv_py.windows.tumbling(...) behind a plain import
-from krishiv_py import calls, compat, deprecation
+from krishiv_py import compat, deprecation
 from krishiv_py.api.changes import table_view
 from krishiv_py.api.query import BoundedResult, Query, QueryStatus
 from krishiv_py.api.stages.keyed import KeyedStream
@@ -98,7 +98,6 @@ from krishiv_py.plan.aggregates.selections import min as min
 from krishiv_py.plan.aggregates.sketches import approx_count_distinct, approx_percentile, histogram, median, percentile
 from krishiv_py.plan.aggregates.user import Aggregator, udaf
 from krishiv_py.plan.described import WindowAssigner
-from krishiv_py.plan.expressions.expr import GROUPS as _GROUPS
 from krishiv_py.plan.expressions.expr import Case, Expr, coalesce, col, concat, func, greatest, least, lit, when
 from krishiv_py.plan.expressions.udfs import ColumnFunction, udf
 from krishiv_py.plan.options.late import CountByKeyLateEventHandler, CountingLateEventHandler, LateEventHandler, LateRows
@@ -242,10 +241,12 @@ __all__ = [
     "when",
 ]
 
-calls.checked_face(
-    globals(),
+_MODULES = (
     *("compat", "connectors", "display", "errors", "functions", "lineage", "logs", "metrics", "otel", "sql", "testing", "ui"),
     "windows",
 )
-for _group in _GROUPS:  # users get these of a column, without their names
-    calls.checked_class(_group)
+"""Those of the package that ``dir()`` shows once they are loaded."""
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in _MODULES if name in globals())})

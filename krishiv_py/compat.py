@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from krishiv_py import calls
 from krishiv_py.api.changes import Emit, Retract, changes, fold
 from krishiv_py.api.lateness import RowClass, SourceTracker, classify
 from krishiv_py.api.stages.keyed import WindowMethods
@@ -97,4 +96,5 @@ def try_add(driver: drivers.Driver, row: dict[str, Any]) -> dict[str, Any] | Non
     return driver._try_add(row)
 
 
-calls.checked_face(globals())
+def __dir__() -> list[str]:
+    return __all__

@@ -6,22 +6,15 @@ import sys
 import warnings
 from collections.abc import Callable, Collection
 from types import ModuleType
-from typing import Any, Final
-
-_PASSED_OVER: Final = "krishiv_py.calls"
-"""The module whose functions are between a caller and each public method."""
+from typing import Any
 
 
 def deprecated(old: str, new: str, *, callers: int = 1) -> None:
     """Warn that `old` is now called `new`, at the line that is `callers` calls above the function that calls this one."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and (callers or _is_between(frame.f_code.co_filename)):
-        callers -= not _is_between(frame.f_code.co_filename)
-        frame, level = frame.f_back, level + 1
     warnings.warn(
         f"{old} is now called {new}; the old name goes with the next minor version. Hint: write {new}",
         DeprecationWarning,
-        stacklevel=level,
+        stacklevel=2 + callers,
     )
 
 
@@ -36,8 +29,3 @@ def moved(old: str, new: ModuleType, names: Collection[str]) -> Callable[[str], 
         return getattr(new, name)
 
     return getattr_of
-
-
-def _is_between(file: str) -> bool:
-    module = sys.modules.get(_PASSED_OVER)
-    return module is not None and module.__file__ == file

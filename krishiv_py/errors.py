@@ -7,7 +7,7 @@ Every error says what is wrong, which value was given, and a hint; what follows 
     │   ├── DurationError              a size, gap, lag or slide that is not a duration (also TypeError)
     │   ├── ColumnError                a column that is missing or has the wrong type (also KeyError)
     │   ├── ExpressionError            an expression that cannot be typed or parsed
-    │   ├── CallError                  arguments that a step does not take, or lacks (also TypeError)
+    │   ├── CallError                  arguments that do not fit each other (also TypeError)
     │   ├── MethodError                a name that a column, stream, driver, query … does not have (also AttributeError)
     │   └── OrderError                 a builder step called too early or too late (also TypeError)
     ├── SchemaError                    a batch or schema that does not fit (also ValueError)
@@ -120,7 +120,7 @@ class OrderError(PlanError, TypeError):
 
 
 class CallError(PlanError, TypeError):
-    """A call with arguments that a method does not take, or without those that it needs."""
+    """A call with arguments that do not fit each other."""
 
 
 class MethodError(PlanError, AttributeError):
@@ -213,11 +213,6 @@ def cause_of(problem: BaseException) -> BaseException | None:
     a loop of the caller without a word.
     """
     return None if isinstance(problem, StopIteration) else problem
-
-
-def refuses(value: object, name: str) -> bool:
-    """Return whether a value has the method `name` only to say what to write: by its methods a column is an iterator."""
-    return "__refuses__" in getattr(getattr(type(value), name, None), "__dict__", ())
 
 
 def of_a_user(file: str) -> bool:

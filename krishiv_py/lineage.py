@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import attrs
 import pyarrow as pa
 
-from krishiv_py import calls
 from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.sink import Sink
@@ -433,4 +432,5 @@ def _api(part: str) -> Any:
     return from_extra(f"openlineage.client.{part}", "openlineage-python", "openlineage", "no lineage leaves by it")
 
 
-calls.checked_face(globals())
+def __dir__() -> list[str]:
+    return __all__

@@ -55,7 +55,6 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
-from krishiv_py import calls
 from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import PlanError, from_extra
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration, to_us
@@ -464,4 +463,5 @@ def server_at(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> Th
     return Server((host, port), handler)
 
 
-calls.checked_face(globals())
+def __dir__() -> list[str]:
+    return __all__

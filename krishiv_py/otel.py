@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from krishiv_py import calls
 from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import PlanError, from_extra, shown
 from krishiv_py.logs import BatchTimes, Watch, hand, unwatch, watch
@@ -188,4 +187,5 @@ def _api(part: str) -> Any:
     return from_extra(f"opentelemetry.{part}", "opentelemetry-api", "otel", "no metrics and traces leave by it")
 
 
-calls.checked_face(globals())
+def __dir__() -> list[str]:
+    return __all__

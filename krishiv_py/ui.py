@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, urlsplit
 import attrs
 import pyarrow as pa
 
-from krishiv_py import calls
 from krishiv_py.display.page import Box, Sample, View, content, page
 from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import KrishivError, PlanError, shown
@@ -239,4 +238,5 @@ def _handler(title: str, watcher: _Watcher, host: str) -> type[BaseHTTPRequestHa
     return Handler
 
 
-calls.checked_face(globals())
+def __dir__() -> list[str]:
+    return __all__

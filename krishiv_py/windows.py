@@ -3,7 +3,6 @@
 ``SlidingWindows``, ``TimeIntervalWindowOptions``, ``calendar_window`` and ``WindowAssigner`` are in ``krishiv_py`` itself.
 """
 
-from krishiv_py import calls
 from krishiv_py.plan.windows.count import count_rows
 from krishiv_py.plan.windows.fixed import cumulate, hopping, tumbling
 from krishiv_py.plan.windows.lookback import lookback
@@ -11,4 +10,6 @@ from krishiv_py.plan.windows.session import session
 
 __all__ = ["count_rows", "cumulate", "hopping", "lookback", "session", "tumbling"]
 
-calls.checked_face(globals())
+
+def __dir__() -> list[str]:
+    return __all__

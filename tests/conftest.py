@@ -9,12 +9,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from krishiv_py.calls import SWITCH
 from krishiv_py.session import Session
 from tests.goldens.engines import engine_named
 from tests.goldens.engines.streaming import StreamingEngine
-
-os.environ.setdefault(SWITCH, "1")
 
 # A plain run draws other examples each time, and so finds what nobody thought of; the default keeps it short.
 # KRISHIV_EXAMPLES=50000 is what `nox -s properties` sets.

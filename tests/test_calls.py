@@ -1,24 +1,19 @@
-"""The whole public API called with arguments that do not fit: an error of ours, with a hint, through one frame."""
+"""The whole public API called with arguments that do not fit, and by names that other libraries use."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import os
-import pickle
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import pytest
 
 import krishiv_py as kv
-from krishiv_py import calls, col, count
-from krishiv_py.errors import CallError, KrishivError, MethodError
+from krishiv_py import col, count
+from krishiv_py.errors import KrishivError, MethodError
 from krishiv_py.plan.expressions import elsewhere
 from krishiv_py.testing import Driver, stream_of
 
@@ -74,19 +69,14 @@ def misfits(function: Callable[..., Any], first: int) -> Iterator[tuple[str, tup
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_arguments_that_do_not_fit_are_an_error_of_ours(name: str) -> None:
+def test_arguments_that_do_not_fit_are_an_error_of_the_call(name: str) -> None:
+    """Python's own, which names the function and the argument, or one of ours."""
     function, first = CALLS[name]
     for kind, args, kwargs in misfits(function, first):
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(KrishivError) as caught:
-            patch.delenv(calls.SWITCH, raising=False)
+        with pytest.raises((TypeError, KrishivError)) as caught:
             function(*args, **kwargs)
         text = str(caught.value)
-        assert "Hint: " in text, kind
-        assert "got: " in text, kind
-        if isinstance(caught.value, CallError) and kind == "misspelt":
-            assert "misspelt" in text
-        frames = traceback.extract_tb(caught.value.__traceback__)
-        assert len([f for f in frames if f.filename != __file__]) <= 1, kind
+        assert "misspelt" in text if kind == "misspelt" else function.__name__ in text or "got: " in text, (kind, text)
 
 
 def test_the_walk_finds_what_users_call() -> None:
@@ -112,51 +102,6 @@ def test_the_walk_finds_what_users_call() -> None:
     assert wanted - set(CALLS) == set()
 
 
-def test_the_nearest_name_and_what_it_takes_are_named() -> None:
-    with pytest.raises(CallError, match=r"'over'.*Hint: over is a method of what it returns: count\(\.\.\.\)\.over\(\.\.\.\)"):
-        count(over="1 minute")  # type: ignore[call-arg]
-    with pytest.raises(CallError, match=r"ParquetSink\(\) got an unexpected keyword .* 'pat'.*did you mean `path`\?.*\(path"):
-        kv.ParquetSink(pat="out")  # type: ignore[call-arg]
-    with pytest.raises(CallError, match=r"\.send\(\) takes 1 argument without a name, 2 were given"):
-        Driver(stream_of("at bigint").watermark("at", 0).tumbling_window(5).agg(count())).send([], [])  # type: ignore[call-arg]
-    with pytest.raises(CallError, match=r"Hint: write Session\.embedded\(\)"):
-        kv.Session()  # type: ignore[call-arg]
-
-
-WRONG_CALLS: dict[str, Callable[[], Any]] = {
-    "binding": lambda: col(),  # type: ignore[call-arg]
-    "check": lambda: stream_of("at bigint").watermark("att", 0),
-    "parser": lambda: stream_of("at bigint").filter("at > "),
-    "schema": lambda: stream_of("at bigit"),
-    "operator": lambda: col("at") + object(),
-    "constructor": lambda: kv.WatermarkSpec(-1),
-    "class method": lambda: kv.WatermarkSpec.fixed_lag(-1),
-    "property": lambda: kv.Session(None).spark,  # type: ignore[arg-type]
-    "deep": lambda: stream_of("at bigint").watermark("at", 0).tumbling_window(5).agg(kv.sum("nowhere")),
-    "driver": lambda: Driver(stream_of("at bigint").watermark("at", 0).tumbling_window(5).agg(count())).send([{"at": "x"}]),
-}
-
-
-@pytest.mark.parametrize("name", sorted(set(WRONG_CALLS) - {"property"}))
-def test_a_traceback_shows_the_line_of_the_user_and_one_frame(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(calls.SWITCH, raising=False)
-    with pytest.raises(KrishivError) as caught:
-        WRONG_CALLS[name]()
-    shown = traceback.TracebackException.from_exception(caught.value)
-    files = [Path(f.filename).name for f in shown.stack]
-    assert files.count("calls.py") == 1
-    assert set(files) == {Path(__file__).name, "calls.py"}
-    assert shown.__cause__ is None or all("krishiv_py" not in f.filename for f in shown.__cause__.stack)
-    assert shown.__context__ is None or shown.__suppress_context__
-
-
-def test_a_variable_keeps_all_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(calls.SWITCH, "1")
-    with pytest.raises(KrishivError) as caught:
-        WRONG_CALLS["deep"]()
-    assert len(traceback.extract_tb(caught.value.__traceback__)) > 4
-
-
 def test_lines_of_a_user_inside_stay() -> None:
     def worse(x: kv.Expr) -> kv.Expr:
         return x.cast("wobble")
@@ -179,24 +124,6 @@ def test_a_type_error_of_users_code_stays_one() -> None:
     with pytest.raises((TypeError, AttributeError)) as caught:
         session.use_clock(broken)  # there is no runner: a fault inside stays what it is
     assert not isinstance(caught.value, KrishivError)
-
-
-def test_what_is_checked_is_as_before() -> None:
-    assert pickle.loads(pickle.dumps(kv.col)) is kv.col
-    assert kv.col.__doc__ is not None
-    assert list(inspect.signature(kv.col).parameters) == ["name"]
-    assert next(iter(inspect.signature(kv.ParquetSink).parameters)) == "path"
-    assert inspect.getsourcefile(inspect.unwrap(kv.Session.memory_stream)) == inspect.getsourcefile(kv.Session)
-
-
-def test_a_script_ends_with_its_own_line(tmp_path: Path) -> None:
-    script = tmp_path / "job.py"
-    script.write_text('from krishiv_py.testing import stream_of\nstream_of("at bigint").watermark("att", 0)\n')
-    root, env = Path(kv.__file__).parents[1], {k: v for k, v in os.environ.items() if k != calls.SWITCH}
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=root, env=env, check=False)
-    lines = [line for line in done.stderr.splitlines() if line.startswith("  File ")]
-    assert [Path(line.split('"')[1]).name for line in lines] == ["job.py", "calls.py"]
-    assert done.stderr.splitlines()[-1].startswith("krishiv_py.errors.ColumnError: watermark: there is no column 'att'")
 
 
 LIBRARIES = {
@@ -271,9 +198,6 @@ def test_an_operator_that_aggregates_do_not_have_says_what_to_write() -> None:
 
 
 @pytest.mark.parametrize("value", [col("n"), count(), stream_of("n bigint")], ids=["column", "aggregate", "stream"])
-def test_what_only_refuses_to_be_gone_through_is_no_rows(value: Any) -> None:
-    """A class with methods for ``iter()`` and ``next()`` counts as an iterator, also where both only refuse."""
+def test_a_plan_is_no_rows(value: Any) -> None:
     with pytest.raises(KrishivError, match=r"not a batch .*Hint: send a pyarrow RecordBatch"):
         Driver(stream_of("n bigint")).send(value)
-    with pytest.raises(CallError, match="has no next row"):
-        next(value)

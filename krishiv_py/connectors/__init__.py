@@ -9,7 +9,6 @@ A source subclasses :class:`Source`: the driver plans ranges, tasks read them. d
 This room imports the plan and what is below it, and no Spark: ``krishiv_py/spark`` connects it to Spark.
 """
 
-from krishiv_py import calls
 from krishiv_py.connectors.kafka.making import kafka_source
 from krishiv_py.connectors.sink import (
     Delivery,
@@ -52,4 +51,6 @@ __all__ = [
     "net_changes",
 ]
 
-calls.checked_face(globals())
+
+def __dir__() -> list[str]:
+    return __all__

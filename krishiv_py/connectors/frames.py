@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.errors import SchemaError, failure_text, refuses
+from krishiv_py.errors import SchemaError, failure_text
 
 
 def arrow_table(rows: Any) -> pa.Table | None:
@@ -79,12 +79,12 @@ def holds_arrow(rows: object) -> bool:
 
 def in_turn(rows: object) -> bool:
     """Return whether rows or tables are taken one by one, and once, as those of a generator are."""
-    return isinstance(rows, Iterator) and not hasattr(rows, "__arrow_c_stream__") and not refuses(rows, "__next__")
+    return isinstance(rows, Iterator) and not hasattr(rows, "__arrow_c_stream__")
 
 
 def in_async_turn(rows: object) -> bool:
     """Return whether rows are taken one by one with ``async for``."""
-    return isinstance(rows, AsyncIterable) and not refuses(rows, "__aiter__")
+    return isinstance(rows, AsyncIterable)
 
 
 def _is_records(rows: object) -> bool:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
-from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import keys_of, keys_to_close
 from krishiv_py.errors import KrishivError, OperatorError, PlanError, failure_text, own_type
@@ -41,7 +40,6 @@ _SLICE_S: Final = 0.1
 """Ctrl-C is noticed so often while somebody waits."""
 
 
-@checked_class
 class ProcessQuery(RunningQuery):
     """Implements :class:`krishiv_py.api.query.Query` over an :class:`~krishiv_py.in_process.engine.Engine`."""
 

@@ -16,7 +16,6 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from krishiv_py.calls import checked_class
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import keys_to_close
 from krishiv_py.errors import EnvironmentSetupError, KrishivError, OperatorError
@@ -154,7 +153,6 @@ _QUIET_S: Final = 120.0
 _LOOK_S: Final = 0.05
 
 
-@checked_class
 class StreamQuery(RunningQuery):
     """Implements :class:`krishiv_py.api.query.Query` over a Spark ``StreamingQuery``."""
 

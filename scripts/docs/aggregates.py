@@ -22,7 +22,7 @@ def table() -> str:
 
 
 def _row(name: str, definition: AggregateDefinition) -> str:
-    parameters = inspect.signature(definition.function).parameters.values()
+    parameters = [p for p in inspect.signature(definition.function).parameters.values() if not p.name.startswith("_")]
     arguments = [("*" if p.kind is p.VAR_POSITIONAL else "") + p.name for p in parameters]
     sql = ", ".join(f"`{spelled}`" for spelled in definition.sql)
     return f"| `{name}({', '.join(arguments)})` | {sql} | {_plain(inspect.getdoc(definition.function) or '')} |"

@@ -65,6 +65,9 @@ class NoSpark:
         """Nothing."""
         return ""
 
+    def start(self, *given: object) -> None:
+        """Nothing."""
+
     def stop(self) -> None:
         """Nothing runs."""
 
@@ -118,7 +121,11 @@ def calls(root: Path) -> dict[str, Call]:
         Call("start", lambda: session().start, {"outputs": [], "checkpoint": "x", "batches": None, "name": "x"}),
         Call(
             "start, with a history",
-            lambda: lambda **more: session().start([stream.to(kv.MemorySink())], **more),
+            lambda: (
+                lambda bootstrap, until, publish: session().start(
+                    [stream.to(kv.MemorySink())], bootstrap=bootstrap, until=until, publish=publish
+                )
+            ),
             {"bootstrap": None, "until": None, "publish": True},
         ),
         Call("temporary_folder", lambda: session().temporary_folder, {}),

@@ -16,7 +16,7 @@ import pytest
 from krishiv_py import KrishivError, MemorySink, col, count, func
 from krishiv_py import max as max_
 from krishiv_py import sum as sum_
-from krishiv_py.errors import CallError, SchemaError
+from krishiv_py.errors import SchemaError
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of, union_of
@@ -114,22 +114,22 @@ def calls() -> list[tuple[Any, str]]:
 
 
 @pytest.mark.parametrize(("stage", "name"), calls(), ids=lambda v: v if isinstance(v, str) else type(v).__name__)
-def test_wrong_arguments_are_an_error_of_the_library(stage: Any, name: str) -> None:
+def test_wrong_arguments_are_an_error_of_the_call(stage: Any, name: str) -> None:
     """Missing, unknown and far too many arguments, of every public step of every stage."""
     method = getattr(stage, name)
-    with pytest.raises(KrishivError):
+    with pytest.raises((TypeError, KrishivError)):
         method(no_such_argument=1) if "kwargs" not in str(inspect.signature(method)) else method(*[object()] * 40)
-    with pytest.raises(KrishivError):
+    with pytest.raises((TypeError, KrishivError)):
         method(*[object()] * 40)
     needed = [p for p in inspect.signature(method).parameters.values() if p.default is p.empty and p.kind not in (2, 4)]
     if needed:
-        with pytest.raises(KrishivError):
+        with pytest.raises((TypeError, KrishivError)):
             method()
 
 
 def test_a_wrong_call_says_what_to_write() -> None:
     windows = stream_of("user string, amount double, at bigint").watermark("at", 0).tumbling_window("1 min")
-    with pytest.raises(CallError, match=r"unexpected keyword argument 'total'"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'total'"):
         windows.count(total=sum_("amount"))  # type: ignore[call-arg]
     with pytest.raises(KrishivError, match=r"SideOutputLateEventHandler\(MemorySink\(\)\)"):
         windows.agg(count()).with_late_event_handler(MemorySink())  # type: ignore[arg-type]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from krishiv_py.api import elsewhere
+from krishiv_py.errors import PlanError, shown
 from krishiv_py.missing import OfOneProcess
 from krishiv_py.plan.aggregates.outputs import computed
 from krishiv_py.plan.durations import show_us
+from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.nodes import Draft, UnionSource, Watermark, source_of, stages_read
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec, lag_text, least_of
 from krishiv_py.plan.schema import RESERVED
@@ -171,6 +173,19 @@ class ShownInALine(OfOneProcess):
     def _said(self) -> list[str]:
         """Return the parts of the line."""
         raise NotImplementedError
+
+    if not TYPE_CHECKING:  # for a type checker it has no items, and nothing to go through
+
+        def __getitem__(self, item: object) -> NoReturn:
+            """Say what to write for ``stream["amount"]``, ``stream[:10]`` and ``for row in stream``."""
+            hint = "write .collect() for the rows of a finite input, or Driver(stream).send(rows) in a test"
+            if isinstance(item, str):
+                hint = f'write col("{item}") for a column, and .select("{item}") for a stream of it'
+            elif isinstance(item, Expr):
+                hint = "write .filter(condition)"
+            elif isinstance(item, list):
+                hint = "write .select(*columns)"
+            raise PlanError("a stream is a plan: it has neither items nor rows", got=f"stream[{shown(item)}]", hint=hint)
 
     def __repr__(self) -> str:
         text = redacted(" ".join("; ".join(part for part in self._said() if part).split()))

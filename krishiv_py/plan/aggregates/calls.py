@@ -166,19 +166,19 @@ def aggregate(*sql: str) -> Callable[[F], F]:
     return enter
 
 
-def column_of(arg: Expr | str, func: str) -> Expr:
-    """Return the column that the aggregate `func` is called with.
+def column_of(arg: Expr | str, func: str, *others: object) -> Expr:
+    """Return the column that the aggregate `func` is called with; `others` are values that only Python's `func` takes.
 
     Raises
     ------
     ExpressionError
-        For a value that is not a column, and for ``col("*")``, which can only be counted.
+        For what is not one column, and for ``col("*")``, which can only be counted.
     """
     parsed = col(arg) if isinstance(arg, str) else arg
-    if not isinstance(parsed, Expr):
+    if others or not isinstance(parsed, Expr):
         own = f"; for Python's own {func} write: import builtins, builtins.{func}(...)" if func in ("sum", "min", "max") else ""
         hint = f'write {func}("x") or {func}(col("x")){own}'
-        raise ExpressionError(f"{func} takes a column", got=shown(arg), hint=hint)
+        raise ExpressionError(f"{func} takes a column", got=", ".join(map(shown, (arg, *others))), hint=hint)
     if isinstance(parsed, Col) and parsed.name == "*" and func != "count":
         raise ExpressionError(f'{func} cannot take col("*")', got="*", hint="name a column")
     return parsed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import attrs
+from typing_extensions import Never
 
 from krishiv_py.plan.aggregates.calls import AggCall, Takes, aggregate, column_of
 from krishiv_py.plan.checks import expression
@@ -45,12 +46,12 @@ class Sum(AggCall):
 
 
 @aggregate("SUM")
-def sum(arg: Expr | str) -> AggCall:  # noqa: A001  # SQL's own name
+def sum(arg: Expr | str, *_others: Never) -> AggCall:  # noqa: A001  # SQL's own name
     """Sum of the non-null values of `arg`: ``int64`` for integers (overflow is an error), ``float64``, or decimal(38).
 
     A sum of floats is exact, rounded once (§5.6): it depends neither on the order of the rows nor on how they were batched.
     """
-    return Sum(column_of(arg, "sum"))
+    return Sum(column_of(arg, "sum", *_others))
 
 
 @attrs.frozen(eq=False, repr=False)

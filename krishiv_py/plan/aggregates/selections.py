@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final, Literal, TypeAlias
 
 import attrs
+from typing_extensions import Never
 
 from krishiv_py.errors import ExpressionError, PlanError, shown
 from krishiv_py.plan.aggregates.calls import AggCall, Takes, aggregate, column_of
@@ -22,9 +23,9 @@ class Min(AggCall):
 
 
 @aggregate("MIN")
-def min(arg: Expr | str) -> AggCall:  # noqa: A001  # SQL's own name
+def min(arg: Expr | str, *_others: Never) -> AggCall:  # noqa: A001  # SQL's own name
     """Smallest non-null value of `arg`, in its type; NaN counts as the largest number, as in Spark."""
-    return Min(column_of(arg, "min"))
+    return Min(column_of(arg, "min", *_others))
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -36,9 +37,9 @@ class Max(AggCall):
 
 
 @aggregate("MAX")
-def max(arg: Expr | str) -> AggCall:  # noqa: A001  # SQL's own name
+def max(arg: Expr | str, *_others: Never) -> AggCall:  # noqa: A001  # SQL's own name
     """Largest non-null value of `arg`, in its type; NaN counts as the largest number, as in Spark."""
-    return Max(column_of(arg, "max"))
+    return Max(column_of(arg, "max", *_others))
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -114,28 +114,8 @@ class Namespaces(Calls):
         return StructNamespace(self, "struct")  # type: ignore[arg-type]  # see above
 
 
-GROUPS: Final = (ListNamespace, MapNamespace, StructNamespace, TextNamespace, TimeNamespace)
-
-
 BinaryOp: TypeAlias = Literal["+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "and", "or"]
 UnaryOp: TypeAlias = Literal["not", "-", "is_null", "is_not_null"]
-
-
-_EACH: Final = "write the step for the whole column, it holds for each row; of a list .transform(...), .element_at(1), .size()"
-_HINTS: Final = {
-    **dict.fromkeys(("matmul", "rmatmul"), "write * for a product; a sum of products is sum(...) in .agg(...)"),
-    **dict.fromkeys(("divmod", "rdivmod"), "write .div(2) for the whole part, % for the rest"),
-    **dict.fromkeys(("lshift", "rlshift"), "write .shiftleft(1)"),
-    **dict.fromkeys(("rshift", "rrshift"), "write .shiftright(1)"),
-    **dict.fromkeys(("iter", "next", "reversed"), _EACH),
-    **dict.fromkeys(("floor", "ceil"), "write .floor() or .ceil(), as methods"),
-    **dict.fromkeys(("index", "trunc", "complex"), 'write .cast("bigint"), or .getitem(column) for an item of a list'),
-    **dict.fromkeys(("setitem", "delitem"), 'write stream.with_column("name", ...): columns are values and do not change'),
-    "bytes": 'write .cast("binary")',
-    "hash": "use the name as the key of a dict, or .same_as(other) to compare expressions",
-    "pos": "leave the sign out",
-}
-"""Hints for Python's operators and functions that no expression has."""
 
 
 class Expr(FunctionMethods, Namespaces):
@@ -148,7 +128,6 @@ class Expr(FunctionMethods, Namespaces):
     __slots__ = ()
     __array_ufunc__: ClassVar[None] = None  # so that NumPy's numbers leave operators to us
     _called: ClassVar[str] = "a column"
-    _operator_hints: ClassVar[dict[str, str]] = _HINTS
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # `==` builds an expression, so hashing would lie
 
     def __add__(self, other: object) -> BinOp:
@@ -248,19 +227,6 @@ class Expr(FunctionMethods, Namespaces):
 
         def __xor__(self, other: object) -> Any:
             raise _no_operator(self, "^", f'write != between conditions, func("bit_xor", {python_text(self)}, 7) for bits')
-
-        def __contains__(self, item: object) -> bool:
-            got = python_text(self)
-            raise _no_operator(self, "in", f'write {got}.isin(1, 2), {got}.contains("a") or {got}.array_contains(1)')
-
-        def __float__(self) -> float:
-            raise _no_operator(self, "float()", f'write {python_text(self)}.cast("double"); functions are methods: .sqrt()')
-
-        def __int__(self) -> int:
-            raise _no_operator(self, "int()", f'write {python_text(self)}.cast("bigint")')
-
-        def __len__(self) -> int:
-            raise _no_operator(self, "len()", f"write {python_text(self)}.length(), or .size() of a list")
 
     def is_null(self) -> UnOp:
         """True where the value is null."""
