@@ -19,6 +19,7 @@ EXPORTED = {f"{PREFIX}{m.name}{'_total' if m.kind == 'counter' else ''}": m.labe
     f"{PREFIX}{one.name}": one.label for one in OF_QUERIES
 }
 LABELS = {"query", "operator"}
+OF_ALL = {"query": "q", "operator": "o"}
 
 
 def rules() -> list[dict[str, Any]]:
@@ -64,9 +65,9 @@ def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
 
     def fires(series: list[dict[str, str]], at: str, alert: str, severity: str, *, now: bool, **more: str) -> dict[str, Any]:
         rule = next(r for r in rules() if r["alert"] == alert)
-        labels = {"severity": severity, "query": "q", "operator": "o", **more}
+        labels = {"severity": severity} | {name: value for name, value in {**OF_ALL, **more}.items() if value}
         said = {
-            name: text.replace("{{ $labels.query }}", "q").replace("{{ $labels.operator }}", "o")
+            name: re.sub(r"{{ \$labels\.(\w+) }}", lambda found: labels.get(found[1], ""), text)
             for name, text in rule["annotations"].items()
         }
         expected = [{"exp_labels": labels, "exp_annotations": said}] if now else []
@@ -75,8 +76,25 @@ def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
 
     gone = [{"series": f'{PREFIX}query_state{{query="q",operator="o",state="running"}}', "values": "1 1 1 1 stale"}]
     quiet = [{"series": f'{PREFIX}query_stuck{{query="q",operator="o",reason="batch"}}', "values": "0 0 0 1 1 1 1"}]
+    down = [{"series": 'up{job="krishiv-orders",instance="host:9090"}', "values": "1 1 0 0 0 0 1"}]
+    waiting = [
+        {"series": f'{PREFIX}source_backlog{{query="q",operator="o",source="s"}}', "values": "0+10x90"},
+        {"series": f'{PREFIX}backlog_age_seconds{{query="q",operator="o"}}', "values": "0+60x90"},
+    ]
+    large = [{"series": f'{PREFIX}state_bytes{{query="q",operator="o"}}', "values": "2e9+1e7x600"}]
+    steady = [{"series": f'{PREFIX}state_bytes{{query="q",operator="o"}}', "values": "2e9+1e5x600"}]
+    job = {"query": "", "operator": "", "job": "krishiv-orders", "instance": "host:9090"}
     tests = [
+        fires(down, "3m", "KrishivJobDown", "critical", now=False, **job),
+        fires(down, "5m", "KrishivJobDown", "critical", now=True, **job),
+        fires(down, "6m", "KrishivJobDown", "critical", now=False, **job),
         fires(gone, "3m", "KrishivQueryGone", "critical", now=False),
+        fires(gone, "10m", "KrishivQueryGone", "critical", now=True, operator=""),
+        fires(gone, "80m", "KrishivQueryGone", "critical", now=False),
+        fires(waiting, "20m", "KrishivBacklogGrows", "warning", now=False),
+        fires(waiting, "60m", "KrishivBacklogGrows", "warning", now=True, source="s"),
+        fires(large, "540m", "KrishivStateGrows", "warning", now=True),
+        fires(steady, "540m", "KrishivStateGrows", "warning", now=False),
         fires(quiet, "3m", "KrishivQueryStuck", "warning", now=False, reason="batch"),
         fires(quiet, "5m", "KrishivQueryStuck", "warning", now=True, reason="batch"),
         fires(state, "1m", "KrishivQueryFailed", "critical", now=False),
@@ -85,6 +103,8 @@ def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
         fires(stuck, "35m", "KrishivManyRowsRefused", "warning", now=True),
         fires(stuck[:2], "35m", "KrishivManyRowsRefused", "warning", now=False),
     ]
+    shown = {test["alertname"] for each in tests for test in each["alert_rule_test"] if test["exp_alerts"]}
+    assert shown == {rule["alert"] for rule in rules()}
     (tmp_path / "test.yaml").write_text(json.dumps({"rule_files": [str(FOLDER / "alerts.yaml")], "tests": tests}))
     for command in (["check", "rules", str(FOLDER / "alerts.yaml")], ["test", "rules", str(tmp_path / "test.yaml")]):
         done = subprocess.run(["promtool", *command], capture_output=True, text=True, timeout=60)
