@@ -54,6 +54,7 @@ TYPE_NAMES: Final = {
 }
 NAMED_TYPES: Final = {name: type_ for type_, name in TYPE_NAMES.items()}
 _SAME: Final = frozenset({*TYPE_NAMES, pa.null(), pa.duration("us")})
+_INSTANT: Final = pa.timestamp("us", "UTC")
 
 
 ELSEWHERE: Final = {
@@ -148,13 +149,86 @@ def key_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 def conversion(column: str, source: pa.DataType, wanted: pa.DataType) -> str:
     """Return how a column is written in another type, in Python: whole numbers that are times are milliseconds."""
     text = f"col({column!r})"
-    instant = pa.timestamp("us", "UTC")
+    if pa.types.is_duration(source) and pa.types.is_int64(wanted):
+        return f'(func("timestamp_seconds", 0) + {text}).unix_millis()'
+    if pa.types.is_int64(source) and pa.types.is_duration(wanted):
+        return f'func("timestamp_millis", {text}) - func("timestamp_seconds", 0)'
     if pa.types.is_temporal(source) and pa.types.is_int64(wanted):
-        return f"{text}.unix_millis()" if source == instant else f'{text}.cast("timestamp").unix_millis()'
+        return as_number(text, source) or text
     if pa.types.is_int64(source) and pa.types.is_temporal(wanted):
         made = f'func("timestamp_millis", {text})'
-        return made if wanted == instant else f'{made}.cast("{type_text(wanted)}")'
+        return made if wanted == _INSTANT else f'{made}.cast("{type_text(wanted)}")'
     return f'{text}.cast("{type_text(wanted)}")'
+
+
+def as_number(text: str, type_: pa.DataType, *, whole: bool = False) -> str | None:
+    """Return how values of a type are written as numbers, in Python; None where they are none.
+
+    Times become milliseconds, and lengths of time microseconds, so that nothing is lost.
+
+    Examples
+    --------
+    >>> as_number('col("x")', pa.bool_()), as_number('col("x")', pa.date32())
+    ('col("x").cast("int")', 'col("x").cast("timestamp").unix_millis()')
+    """
+    if is_numeric(type_):
+        return text if not whole or pa.types.is_integer(type_) else f'{text}.round().cast("bigint")'
+    if pa.types.is_boolean(type_):
+        return f'{text}.cast("int")'
+    if pa.types.is_string(type_) or pa.types.is_null(type_):
+        return f'{text}.cast("{"bigint" if whole else "double"}")'
+    if pa.types.is_duration(type_):
+        return f'(func("timestamp_seconds", 0) + {text}).unix_micros()'
+    if pa.types.is_temporal(type_):
+        return f"{text}.unix_millis()" if type_ == _INSTANT else f'{text}.cast("timestamp").unix_millis()'
+    return None
+
+
+def part_of(text: str, type_: pa.DataType, *, in_text: bool = False) -> str | None:
+    """Return how a part of a nested value is written, in Python or in text; None for other types.
+
+    Examples
+    --------
+    >>> part_of('col("s")', pa.struct([("a", pa.int32())])), part_of("xs", pa.list_(pa.int32()), in_text=True)
+    ('col("s").field("a")', 'element_at(xs, 1)')
+    """
+    if pa.types.is_struct(type_):
+        name = type_.field(0).name
+        return f"{text}.{name}" if in_text else f'{text}.field("{name}")'
+    if pa.types.is_list(type_):
+        return f"element_at({text}, 1)" if in_text else f"{text}.element_at(1)"
+    if pa.types.is_map(type_):
+        key = "'key'" if pa.types.is_string(type_.key_type) else "1"
+        return f"element_at({text}, {key})" if in_text else f"{text}.element_at({key})".replace("'", '"')
+    return None
+
+
+def number_hint(text: str, type_: pa.DataType, *, whole: bool = False) -> str:
+    """Return what to write where a number is wanted, and a value of another type is there."""
+    made = as_number(text, type_, whole=whole)
+    if made is not None:
+        unit = ", which is rounded" if is_numeric(type_) else ""
+        if pa.types.is_temporal(type_):
+            unit = ", in microseconds" if pa.types.is_duration(type_) else ", in milliseconds"
+        return f"write {made}{unit}"
+    part = part_of(text, type_)
+    return f"name a part of it that is a number: {part}" if part else "name another column"
+
+
+def condition_hint(text: str, type_: pa.DataType) -> str:
+    """Return what to write where a condition is wanted, and a value of another type is there."""
+    if is_numeric(type_):
+        return f"compare it: {text} > 0"
+    return f'compare it: {text} == "yes"' if pa.types.is_string(type_) else f"compare it: {text}.is_not_null()"
+
+
+def storable_hint(column: str, type_: pa.DataType) -> str:
+    """Return what to write where something that takes rows has no such type as a column."""
+    made = as_number(f"col({column!r})", type_)
+    if made is None or is_numeric(type_):
+        return f"leave it out: .drop({column!r}), or keep a part of it with .with_column"
+    unit = ", in microseconds" if pa.types.is_duration(type_) else ""
+    return f"write .with_column({column!r}, {made}){unit}"
 
 
 def is_numeric(type_: pa.DataType) -> bool:

@@ -11,9 +11,10 @@ import pyarrow as pa
 from krishiv_py.api.planning import evaluate, steps
 from krishiv_py.errors import ColumnError, PlanError, shown
 from krishiv_py.plan.checks import a_switch, column_name, expression, known_column
-from krishiv_py.plan.expressions.expr import Col, Expr, col, columns_of, name_of, unnamed
+from krishiv_py.plan.expressions.expr import Col, Expr, col, columns_of, name_of, python_text, unnamed
 from krishiv_py.plan.nodes import BatchFunction, Node, Project, Watermark, keeping_mark
-from krishiv_py.plan.schema import RESERVED, check_key_type, checked, is_key_type, require_columns
+from krishiv_py.plan.schema import RESERVED, check_key_type, checked, is_key_type, key_hint, require_columns
+from krishiv_py.types import type_text
 
 Named: TypeAlias = "tuple[str, Expr]"
 Keys: TypeAlias = "tuple[tuple[str, ...], tuple[Named, ...]]"
@@ -64,7 +65,8 @@ def _computable(expr: Expr, name: str, schema: pa.Schema, where: str) -> Expr:
         raise ColumnError(f"{where}: the key has the name of a column", got=f"{expr!r} is called {name!r}", hint=hint)
     type_ = evaluate.expr_type(expr, schema)
     if not is_key_type(type_):
-        raise ColumnError(f"{where}: {expr!r} cannot be a key", got=type_, hint="take a field or an element of it, or cast it")
+        hint = key_hint(python_text(expr), type_)
+        raise ColumnError(f"{where}: {expr!r} cannot be a key", got=type_text(type_), hint=hint)
     return expr
 
 
@@ -98,7 +100,7 @@ def unnested(
     known_column(column, schema.names, "unnest")
     if not pa.types.is_list(schema.field(column).type):
         hint = "name a column of lists, such as that of top_k"
-        raise ColumnError(f"column {column!r} has no lists", got=schema.field(column).type, hint=hint)
+        raise ColumnError(f"column {column!r} has no lists", got=type_text(schema.field(column).type), hint=hint)
     function = steps.Unnest(
         column, None if rank is None else column_name(rank, "unnest(rank)"), a_switch(outer, "outer"), spread
     )

@@ -15,7 +15,7 @@ from krishiv_py.connectors.lookup_table import LookupTable, as_table, in_types_o
 from krishiv_py.errors import RAISED, ColumnError, OrderError, PlanError, SchemaError, SourceError, failure_text, shown
 from krishiv_py.plan.checks import a_function, a_number, column_name, known_column, one_of
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.expressions.expr import Col, Expr, col, columns_of, unnamed
+from krishiv_py.plan.expressions.expr import Col, Expr, col, columns_of, python_text, unnamed
 from krishiv_py.plan.joins import (
     ASOF_TYPES,
     DIRECTIONS,
@@ -32,7 +32,7 @@ from krishiv_py.plan.joins import (
 from krishiv_py.plan.nodes import BatchFunction, Draft, MapBatches, Node, Stage, source_of
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.query import ExplicitOptions
-from krishiv_py.plan.schema import check_key_type, is_key_type, require_columns, time_kind
+from krishiv_py.plan.schema import check_key_type, is_key_type, key_hint, require_columns, time_kind
 from krishiv_py.plan.sides import Side, both, check_keys, named
 from krishiv_py.plan.windows.fixed import HoppingWindow
 from krishiv_py.plan.windows.window import finer_than_ms
@@ -306,7 +306,7 @@ def _key(key: object, schema: pa.Schema, where: str) -> Expr:
     require_columns(key, schema, where)
     type_ = evaluate.expr_type(key, schema)
     if not is_key_type(type_):
-        hint = 'name a field, [(col("a").field("x"), col("b").field("x"))]' if pa.types.is_struct(type_) else "cast it"
+        hint = key_hint(python_text(key), type_)
         what, consequence = f"{where}: {key!r} cannot be a key", "only plain values can be compared"
         raise ColumnError(what, got=type_text(type_), then=consequence, hint=hint)
     return key

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.values import check_years, not_written
 from krishiv_py.errors import SchemaError, shown, unknown_column
-from krishiv_py.types import type_text
+from krishiv_py.types import storable_hint, type_text
 
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 _FOLDER: Final = re.compile(r"/([^/=]+)=([^/]*)(?=/)")
@@ -28,6 +28,13 @@ _MOST_BYTES: Final = 255
 def partitions(path: str) -> dict[str, str | None]:
     """Return what the folders of a path say of all rows of the file: ``.../user=7/...``."""
     return {unquote(name): None if value == NULL_PARTITION else unquote(value) for name, value in _FOLDER.findall(path)}
+
+
+def _otherwise(name: str, type_: pa.DataType) -> str:
+    """Return what to write for a column of another type."""
+    if pa.types.is_floating(type_) or pa.types.is_binary(type_):
+        return f'write .with_column({name!r}, col({name!r}).cast("string"))'
+    return storable_hint(name, type_)
 
 
 def check_partitions(sink: str, names: Sequence[str], schema: pa.Schema) -> None:
@@ -44,8 +51,9 @@ def check_partitions(sink: str, names: Sequence[str], schema: pa.Schema) -> None
         if name not in schema.names:
             raise unknown_column(name, schema.names, f"`partition_by` of {sink}")
         if not _fits(schema.field(name).type):
-            got = f"{name} is {type_text(schema.field(name).type)}"
-            hint = "use text, whole numbers, decimals, booleans, dates or times; cast it, or take the day of it"
+            type_ = schema.field(name).type
+            got = f"{name} is {type_text(type_)}"
+            hint = f"use text, whole numbers, decimals, booleans, dates or times; {_otherwise(name, type_)}"
             raise SchemaError(f"`partition_by` of {sink} is a column that has no name as a folder", got=got, hint=hint)
     if names and len(names) == len(schema.names):
         hint = "leave one column out"

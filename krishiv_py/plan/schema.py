@@ -18,7 +18,7 @@ from krishiv_py.plan.expressions.expr import Col, Expr, Field, IsIn, Lit, aggreg
 from krishiv_py.plan.expressions.trees import render, walk
 from krishiv_py.plan.names import encodable
 from krishiv_py.plan.row_classes import guessed_text, row_fields, schema_text
-from krishiv_py.types import NAMED_TYPES, normal_type, spark_arrow, type_text
+from krishiv_py.types import NAMED_TYPES, is_numeric, normal_type, part_of, spark_arrow, type_text
 
 if TYPE_CHECKING:
     from krishiv_py.plan.expressions import parse
@@ -170,7 +170,13 @@ def time_kind(schema: pa.Schema, column: str) -> TimeKind:
         return "timestamp" if type_.tz else "timestamp_ntz"
     if pa.types.is_int64(type_):
         return "bigint_ms"
-    hint = "use a timestamp, timestamp_ntz or bigint (milliseconds) column, or cast it before"
+    text = f"col({column!r})"
+    hint = "use a timestamp, timestamp_ntz or bigint (milliseconds) column"
+    if pa.types.is_string(type_) or pa.types.is_date(type_):
+        hint = f'write .with_column({column!r}, {text}.cast("timestamp")) before'
+    elif is_numeric(type_):
+        seconds, millis = f'{text}.cast("timestamp")', f'{text}.cast("bigint")'
+        hint = f"write .with_column({column!r}, {seconds}) before if it counts seconds, {millis} if milliseconds"
     raise ColumnError(f"column {column!r} cannot be event time", got=type_text(type_), hint=hint)
 
 
@@ -250,18 +256,22 @@ def is_key_type(type_: pa.DataType) -> bool:
     return not (pa.types.is_nested(type_) or pa.types.is_null(type_))
 
 
-def check_key_type(
-    name: str, type_: pa.DataType, *, meant: str = "grouped", hint: str = "key by a field of it, or cast it"
-) -> None:
+def key_hint(text: str, type_: pa.DataType) -> str:
+    """Return what to write instead of a key, written as `text` in Python, whose values cannot be compared."""
+    part = part_of(text, type_)
+    return f"take a part of it: {part}" if part else f'write {text}.cast("string")'
+
+
+def check_key_type(name: str, type_: pa.DataType, *, meant: str = "grouped") -> None:
     """Refuse a key column whose values cannot be compared.
 
     Raises
     ------
     ColumnError
-        With what is `meant` to be done with its values, and a `hint`.
+        With what is `meant` to be done with its values.
     """
     if not is_key_type(type_):
-        then = f"only plain values can be {meant}"
+        then, hint = f"only plain values can be {meant}", key_hint(f"col({name!r})", type_)
         raise ColumnError(f"column {name!r} cannot be a key", got=type_text(type_), then=then, hint=hint)
 
 

@@ -99,7 +99,7 @@ def check_keys(left: Side, right: Side) -> None:
     for ours, theirs in zip(left.keys, right.keys, strict=True):
         one, other = left.schema.field(ours).type, right.schema.field(theirs).type
         for name, type_ in ((ours, one), (theirs, other)):
-            check_key_type(name, type_, meant="compared", hint="join on a field of it, or cast it")
+            check_key_type(name, type_, meant="compared")
         if one != other:
             got = f"{ours!r} is {type_text(one)}, {theirs!r} is {type_text(other)}"
             raise ColumnError("the keys of both sides have other types", got=got, hint=_cast_hint((ours, one), (theirs, other)))

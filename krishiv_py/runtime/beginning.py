@@ -259,7 +259,7 @@ def _check_taken(begin: Begin, changes: list[StageChange], folder: str) -> None:
             f"the savepoint {folder} belongs to another plan, whose state this one cannot take",
             got="; ".join(f"{c.name}: {', '.join(c.how)}" for c in refused),
             then="this state would be lost",
-            hint=f"to lose it, pass on_change={words!r}; a stage of another name keeps its state with .named(its old name)",
+            hint=f'to lose it, pass on_change={words!r}; a stage of another name keeps its state with .named("OLD_NAME")',
         )
 
 

@@ -53,6 +53,7 @@ from krishiv_py.planner.evolution import (
 from krishiv_py.planner.explain import input_text, shape_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.savepoints import Savepoint
+from krishiv_py.types import type_text
 
 _PART: Final = re.compile(r"p\d+_\d+")
 _TTL: Final = ("touched", "ttl", "touch")
@@ -482,7 +483,7 @@ def _widened(parts: list[pa.Array], kernel: AggKernel) -> list[pa.Array]:
         pass
     raise CheckpointError(
         "an aggregate cannot go on over values of another type",
-        got=f"{', '.join(str(p.type) for p in parts)} for {', '.join(map(str, types))}",
+        got=f"{', '.join(type_text(p.type) for p in parts)} for {', '.join(map(type_text, types))}",
         then="its value so far would be lost",
         hint="widen types only (int, bigint, decimal; float, double), or give the aggregate over the new type another name",
     )

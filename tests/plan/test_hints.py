@@ -362,19 +362,19 @@ def test_a_cast_of_a_time_to_a_number_says_how_milliseconds_are_had(source: str)
 @pytest.mark.parametrize(
     ("wrong", "says", "right", "value"),
     [
-        ("ms > TIMESTAMP '2024-01-01'", "timestamp_millis(x)", "timestamp_millis(ms) > TIMESTAMP '2024-01-01'", True),
-        ("ms + INTERVAL 60 SECONDS", "x + 60000", "ms + 60000", 1_767_225_660_000),
-        ("ms - INTERVAL 60 SECONDS", "x - 60000", "ms - 60000", 1_767_225_540_000),
+        ("ms > TIMESTAMP '2024-01-01'", "timestamp_millis(ms)", "timestamp_millis(ms) > TIMESTAMP '2024-01-01'", True),
+        ("ms + INTERVAL 60 SECONDS", "ms + 60000", "ms + 60000", 1_767_225_660_000),
+        ("ms - INTERVAL 60 SECONDS", "ms - 60000", "ms - 60000", 1_767_225_540_000),
         (
             "ms + INTERVAL 60 SECONDS",
-            "timestamp_millis(x) +",
+            "timestamp_millis(ms) +",
             "timestamp_millis(ms) + INTERVAL 60 SECONDS",
             MOMENT + dt.timedelta(0, 60),
         ),
-        ("at - 1", "x - INTERVAL '1' SECOND", "at - INTERVAL '1' SECOND", MOMENT - dt.timedelta(0, 1)),
+        ("at - 1", "at - INTERVAL '1' SECOND", "at - INTERVAL '1' SECOND", MOMENT - dt.timedelta(0, 1)),
         ("n + s", "||", "CAST(n AS string) || s", "5x"),
         ("s + s", "||", "s || s", "xx"),
-        ("n < s", "CAST(x AS bigint)", "n < CAST('7' AS bigint)", True),
+        ("n < s", "CAST(s AS bigint)", "n < CAST('7' AS bigint)", True),
     ],
 )
 def test_the_way_out_of_types_that_do_not_fit_can_be_followed(wrong: str, says: str, right: str, value: object) -> None:

@@ -38,6 +38,7 @@ from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.running import BatchTime, ProcessingTime
 from krishiv_py.plan.schema import time_kind
+from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages import stream
@@ -267,8 +268,11 @@ def _check_sources(spec: MultiSourceWatermarkSpec, schema: pa.Schema, source_col
         raise PlanError("which column names the source?", got="None", hint='pass source_column="source"')
     known_column(source_column, schema.names, "with_watermark(source_column)")
     if not pa.types.is_string(schema.field(source_column).type):
-        hint = "cast it to string"
-        raise ColumnError(f"column {source_column!r} cannot name sources", got=schema.field(source_column).type, hint=hint)
+        type_ = schema.field(source_column).type
+        hint = f'write .with_column({source_column!r}, col({source_column!r}).cast("string")) before'
+        if pa.types.is_nested(type_) or pa.types.is_duration(type_):
+            hint = "name a column of texts"
+        raise ColumnError(f"column {source_column!r} cannot name sources", got=type_text(type_), hint=hint)
 
 
 def _check_drift(node: Node, source_column: str) -> None:

@@ -643,7 +643,9 @@ class KafkaSink(TransactionalSink):
             known_column(self._values.column, schema.names, f"{where}value")
             type_ = schema.field(self._values.column).type
             if not (pa.types.is_string(type_) or pa.types.is_binary(type_)):
-                hint = 'cast it to text, or use format="json"'
+                name, hint = self._values.column, 'use format="json"'
+                if not (pa.types.is_nested(type_) or pa.types.is_duration(type_)):
+                    hint = f'write .with_column({name!r}, col({name!r}).cast("string")), or use format="json"'
                 raise PlanError(f"{where}a value is text or binary", got=type_text(type_), hint=hint)
         encoding.check_texts(pa.schema([schema.field(n) for n in (*self._key, *(c for _, c in self._headers))]), self.title)
         self._values.check(pa.schema([schema.field(name) for name in self._columns(schema)]), self.title)

@@ -21,7 +21,7 @@ from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, redacted
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.transient import verdict
-from krishiv_py.types import type_text
+from krishiv_py.types import storable_hint, type_text
 
 if TYPE_CHECKING:
     from krishiv_py.connectors import json_texts as jsontexts
@@ -64,7 +64,7 @@ def check_types(columns: pa.Schema) -> None:
             column_type(field.type)
         except KeyError:
             got, so = f"{field.name} is {type_text(field.type)}", "its values could not be written"
-            hint = "cast it with .with_column or .select"
+            hint = storable_hint(field.name, field.type)
             raise SchemaError("PostgreSQL has no such type", got=got, then=so, hint=hint) from None
 
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 from krishiv_py.errors import ExpressionError
 from krishiv_py.kernels.aggregates.base import KERNELS, AggKernel, Rows
 from krishiv_py.plan.aggregates.calls import AggCall
-from krishiv_py.types import is_numeric, type_text
+from krishiv_py.plan.expressions.expr import python_text
+from krishiv_py.types import condition_hint, is_numeric, number_hint, type_text
 
 __all__ = ["AggKernel", "Rows", "kernel_for"]
 
@@ -23,16 +24,16 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
         When the aggregate does not take such values.
     """
     if pa.types.is_null(type_) and call._takes != "rows":
-        hint = 'cast it: col("x").cast("double")'
+        hint = f'write {python_text(call.arg)}.cast("double")'
         raise ExpressionError(f"{call.func} takes values of some type", got=f"{call.arg!r}, which is null only", hint=hint)
     if call._takes == "numbers" and not is_numeric(type_):
-        hint = 'cast it: col("x").cast("double")'
+        hint = number_hint(python_text(call.arg), type_)
         raise ExpressionError(f"{call.func} takes numbers", got=f"{call.arg!r} of type {type_text(type_)}", hint=hint)
     if call._takes == "integers" and not pa.types.is_integer(type_):
-        hint = 'cast it: col("x").cast("bigint")'
+        hint = number_hint(python_text(call.arg), type_, whole=True)
         raise ExpressionError(f"{call.func} takes whole numbers", got=f"{call.arg!r} of type {type_text(type_)}", hint=hint)
     if call._takes == "conditions" and not pa.types.is_boolean(type_):
-        hint = 'compare it: col("x") > 0'
+        hint = condition_hint(python_text(call.arg), type_)
         raise ExpressionError(f"{call.func} takes a condition", got=f"{call.arg!r} of type {type_text(type_)}", hint=hint)
     if call._takes == "comparable" and pa.types.is_nested(type_):
         raise ExpressionError(

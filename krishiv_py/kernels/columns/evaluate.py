@@ -29,6 +29,7 @@ from krishiv_py.functions.computing.casts import cast
 from krishiv_py.functions.computing.checks import COLUMN, alike, boolean, meeting, met
 from krishiv_py.functions.computing.compare import COMPARISONS, compare, is_in
 from krishiv_py.functions.computing.values import INSTANT, FaultError, NoOperationError, Value, is_moment, literal, repeated
+from krishiv_py.kernels.columns.ways_out import way_out
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import (
@@ -48,12 +49,13 @@ from krishiv_py.plan.expressions.expr import (
     StructOf,
     UnOp,
     columns_of,
+    python_text,
 )
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.plan.expressions.udfs import Called, ColumnFunction, Form
 from krishiv_py.plan.running import BatchTime
 from krishiv_py.plan.schema import misplaced, unknown_field
-from krishiv_py.types import normal_type, type_text
+from krishiv_py.types import condition_hint, normal_type, type_text
 
 if TYPE_CHECKING:
     from krishiv_py.functions import known as functions
@@ -259,7 +261,7 @@ def require_condition(expr: Expr, schema: pa.Schema, where: str) -> None:
     """Refuse an expression over `schema` that is neither true nor false."""
     type_ = expr_type(expr, schema)
     if not pa.types.is_boolean(type_):
-        hint = 'compare with something: col("x") > 0'
+        hint = condition_hint(python_text(expr), type_)
         raise ExpressionError(f"{where} takes conditions", got=f"{expr!r} of type {type_text(type_)}", hint=hint)
 
 
@@ -523,39 +525,12 @@ def _misfit(expr: Expr, batch: Rows, problem: Exception) -> ExpressionError:
             shown = shown.replace(repr(part.value), f"INTERVAL '{show_us(round(part.value.total_seconds() * 1e6))}'")
     what = f"the types of {shown} do not fit"
     then = f"there is no such operation on {text}"
-    return ExpressionError(what, got=types or "constants only", then=then, hint=_way_out(expr, text))
+    hint = way_out(expr, _operand_types(expr, batch.schema))
+    return ExpressionError(what, got=types or "constants only", then=then, hint=hint)
 
 
-def _way_out(expr: Expr, types: str) -> str:
-    """Return what to write instead of an operation on these types."""
-    operator = expr.op if isinstance(expr, BinOp) else ""
-    number = any(each in _NUMBERS or each.startswith("decimal") for each in types.split(" and "))
-    time = "timestamp" in types or "date" in types
-    if "interval" in types or "duration" in types:
-        if number and operator in ("+", "-"):
-            return (
-                f"a whole number that is a time is of milliseconds: write x {operator} 60000, "
-                f"or timestamp_millis(x) {operator} INTERVAL 60 SECONDS"
-            )
-        return "write a length of time as one interval: INTERVAL 90 SECONDS, in Python timedelta(seconds=90)"
-    if types.startswith("struct"):
-        return "name a field: s.x in text, col('s').field('x') in Python"
-    if time and number:
-        if operator in ("+", "-"):
-            return (
-                f"write a length of time: x {operator} INTERVAL '1' SECOND in text, "
-                f'col("x") {operator} timedelta(seconds=1) in Python'
-            )
-        return (
-            "make a time of the number: timestamp_millis(x) of milliseconds, timestamp_seconds(x) of seconds; "
-            'in Python func("timestamp_millis", col("x"))'
-        )
-    if "string" in types:
-        if operator == "+":
-            return "join texts with ||, numbers after CAST(x AS string); add numbers in texts after CAST(x AS bigint)"
-        kind = "timestamp" if time else "bigint"
-        return f'cast the text: CAST(x AS {kind}) in text, col("x").cast("{kind}") in Python'
-    return 'cast one side: CAST(x AS double) in text, col("x").cast("double") in Python'
-
-
-_NUMBERS: Final = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double"})
+def _operand_types(expr: Expr, schema: pa.Schema) -> list[pa.DataType]:
+    try:
+        return [expr_type(part, schema) for part in expr._children()]
+    except KrishivError:  # an operand of a function of elements has no type alone
+        return []

@@ -25,8 +25,9 @@ from krishiv_py.errors import (
 from krishiv_py.kernels.columns.evaluate import FunctionError, argument, empty_batch, evaluate, failed
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.user import Udaf, partial_of
+from krishiv_py.plan.expressions.expr import python_text
 from krishiv_py.plan.nodes import Expect, Filter, MapBatches, Prefix, Project, Tried
-from krishiv_py.types import type_text
+from krishiv_py.types import condition_hint, type_text
 
 
 def _project(step: Project, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -37,7 +38,7 @@ def _project(step: Project, batch: pa.RecordBatch) -> pa.RecordBatch:
 def _filter(step: Filter, batch: pa.RecordBatch) -> pa.RecordBatch:
     mask = evaluate(step.condition, batch)
     if not pa.types.is_boolean(mask.type):
-        hint = 'compare with something: col("x") > 0'
+        hint = condition_hint(python_text(step.condition), mask.type)
         raise ExpressionError("a filter must be true or false", got=type_text(mask.type), hint=hint)
     return batch.filter(mask)
 

@@ -27,12 +27,12 @@ import pyarrow as pa
 from krishiv_py.errors import DurationError, ExpressionError, PlanError, shown
 from krishiv_py.plan.checks import a_switch, microseconds, one_of
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
-from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.expressions.expr import Expr, python_text
 from krishiv_py.plan.operation import LATER, Apart, Extent, LateBy, ResultTime
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.windows.window import EITHER_BOUND, WindowOperation
-from krishiv_py.types import type_text
+from krishiv_py.types import condition_hint, type_text
 
 LookBackOutput: TypeAlias = Literal["aggregates", "matches", "pairs"]
 LookBackEmit: TypeAlias = Literal["watermark", "arrival"]
@@ -190,7 +190,7 @@ def lookback(
 def checked_condition(type_: pa.DataType, condition: Expr) -> Expr:
     """Return a pair condition of this type, if it can be true or false."""
     if not pa.types.is_boolean(type_):
-        hint = 'compare with something: "left_id <> right_id"'
+        hint = condition_hint(python_text(condition), type_)
         raise ExpressionError("a condition must be true or false", got=f"{condition!r} of type {type_text(type_)}", hint=hint)
     return condition
 

@@ -16,11 +16,12 @@ import pyarrow as pa
 from krishiv_py.errors import ColumnError, PlanError
 from krishiv_py.plan.checks import known_column, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
-from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, unnamed
+from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, python_text, unnamed
 from krishiv_py.plan.operation import Extent, LateBy
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.windows.window import WindowOperation
+from krishiv_py.types import is_numeric, type_text
 
 Touch: TypeAlias = Literal["separate", "merge"]
 COMPUTED_GAP: Final = f"{RESERVED}session_gap"
@@ -90,8 +91,15 @@ class SessionWindow(WindowOperation):
         known_column(name, schema.names, "session_window")
         type_ = schema.field(name).type
         if not (pa.types.is_integer(type_) or pa.types.is_duration(type_)):
-            hint = "use a bigint (milliseconds) or duration column, or cast it before"
-            raise ColumnError(f"{what} cannot be a session gap", got=type_, then="a row's reach would be unknown", hint=hint)
+            text = f"col({name!r})" if self.gap is None else python_text(self.gap)
+            hint = "use a column of whole milliseconds, or of lengths of time"
+            if is_numeric(type_):
+                millis, seconds = f'{text}.round().cast("bigint")', f'({text} * 1000).round().cast("bigint")'
+                hint = f"write {millis} if it counts milliseconds, {seconds} if seconds"
+            elif pa.types.is_string(type_):
+                hint = f'write {text}.cast("bigint") for texts of whole milliseconds'
+            got, then = type_text(type_), "a row's reach would be unknown"
+            raise ColumnError(f"{what} cannot be a session gap", got=got, then=then, hint=hint)
 
     def describe(self) -> str:
         gap = show_us(self.gap_us or 0) if self.gap_column is None else f"column {self.gap_column}"

@@ -30,7 +30,7 @@ from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, RECORD, Decod
 from krishiv_py.connectors.kafka.formats.encoding import Encode
 from krishiv_py.connectors.kafka.formats.registry import FRAME, latest, number_of, referenced
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SourceError, failure_text
-from krishiv_py.types import type_text
+from krishiv_py.types import storable_hint, type_text
 
 Change: TypeAlias = Callable[[Any], Any]
 _PLAIN: Final[dict[str, pa.DataType]] = {
@@ -473,8 +473,9 @@ def _type(type_: pa.DataType, name: str, where: str) -> Any:
         return {"type": "map", "values": ["null", _type(type_.item_type, name, where)]}
     if pa.types.is_struct(type_):
         return _record(name, [(type_.field(i).name, type_.field(i).type) for i in range(type_.num_fields)], where)
-    hint = "cast the column" if pa.types.is_duration(type_) else 'cast the column, or use format="json"'
-    raise PlanError(f"{where}: Avro has no such type", got=f"{name.partition('_')[2]}: {type_text(type_)}", hint=hint)
+    column = name.partition("_")[2]
+    hint = storable_hint(column, type_) if pa.types.is_duration(type_) else 'leave the column out, or use format="json"'
+    raise PlanError(f"{where}: Avro has no such type", got=f"{column}: {type_text(type_)}", hint=hint)
 
 
 def head(registry: Any, topic: str, schema: Any) -> bytes:

@@ -14,7 +14,7 @@ from krishiv_py.connectors.kafka.formats.registry import Reference, client, refe
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SourceError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_text, one_of
-from krishiv_py.types import type_text
+from krishiv_py.types import storable_hint, type_text
 
 if TYPE_CHECKING:
     from krishiv_py.connectors import json_texts
@@ -145,7 +145,7 @@ def check_texts(columns: pa.Schema, where: str) -> None:
     """
     for field in columns:
         if not json_texts.has_text(field.type):
-            hint = "cast it with .with_column or .select: a duration to a bigint"
+            hint = storable_hint(field.name, field.type)
             got = f"{field.name}: {type_text(field.type)}"
             raise PlanError(f"{where}: JSON has no such type", got=got, hint=hint)
 

@@ -29,7 +29,7 @@ from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.redaction import shown_settings, shown_text
 from krishiv_py.storage import datasets
 from krishiv_py.storage.datasets import Dataset
-from krishiv_py.types import type_text
+from krishiv_py.types import storable_hint, type_text
 
 if TYPE_CHECKING:
     from krishiv_py.connectors.tables.delta import layout
@@ -317,11 +317,11 @@ def _check_partition(field: pa.Field) -> None:
         raise SchemaError("a table cannot be partitioned by it", got=got, hint="name another")
     if pa.types.is_binary(field.type):
         consequence = "delta-rs would not know its bytes again, and double rows of a key"
-        hint = "write it as text (hex), or name another"
+        hint = f'write .with_column({field.name!r}, col({field.name!r}).cast("string")) of UTF-8, or name another'
         raise SchemaError("a table cannot be partitioned by it", got=got, then=consequence, hint=hint)
     if pa.types.is_decimal(field.type) and field.type.scale:
         consequence = "delta-rs writes negative fractions so that nobody can read the table again"
-        hint = "cast it to string, or name another"
+        hint = f'write .with_column({field.name!r}, col({field.name!r}).cast("string")), or name another'
         raise SchemaError("a table cannot be partitioned by it", got=got, then=consequence, hint=hint)
 
 
@@ -331,7 +331,7 @@ def _check_type(field: pa.Field) -> None:
             raise ValueError("void")
         delta().Schema.from_arrow(pa.schema([field]))
     except RAISED:
-        hint = "cast it with .with_column or .select: a duration to a bigint, a column of nulls to a type"
+        hint = storable_hint(field.name, field.type)
         raise SchemaError("Delta has no such type", got=f"{field.name} is {type_text(field.type)}", hint=hint) from None
 
 

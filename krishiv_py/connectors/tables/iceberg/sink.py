@@ -29,7 +29,7 @@ from krishiv_py.errors import RAISED, KrishivError, OperatorError, PlanError, Sc
 from krishiv_py.lazy import lazy
 from krishiv_py.redaction import shown_settings
 from krishiv_py.storage.datasets import Dataset
-from krishiv_py.types import type_text
+from krishiv_py.types import storable_hint, type_text
 
 if TYPE_CHECKING:
     from krishiv_py.connectors import values as exact
@@ -304,5 +304,5 @@ def _check_type(field: pa.Field) -> None:
             raise ValueError("unknown")
         iceberg("io.pyarrow").visit_pyarrow(pa.schema([field]), iceberg("io.pyarrow")._ConvertToIcebergWithoutIDs())
     except RAISED:
-        hint = "cast it with .with_column or .select: a duration to a bigint, a column of nulls to a type"
+        hint = storable_hint(field.name, field.type)
         raise SchemaError("Iceberg has no such type", got=f"{field.name} is {type_text(field.type)}", hint=hint) from None
