@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -57,6 +58,57 @@ class Backoff:
     def over(self) -> None:
         """Note that it went well: the next failure is a first one."""
         self._since, self._next_s = None, _FIRST_S
+
+
+class RunningRetries:
+    """Tries the steps of a running query again while something is away, each within the limit after its first failure.
+
+    Parameters
+    ----------
+    limit_s : float
+        For how long, in seconds; 0 for not at all.
+    title : str
+        The name of the query, for the warning.
+    stopped : threading.Event
+        Set when the query is to end: then nothing is tried again.
+    note : callable
+        Gets what is away, and an empty text when it is back.
+    may_pass : callable
+        Says of an error whether a repetition may help.
+    """
+
+    def __init__(
+        self,
+        limit_s: float,
+        title: str,
+        stopped: threading.Event,
+        note: Callable[[str], None],
+        may_pass: Callable[[BaseException], bool] = lambda problem: verdict(problem) == "transient",
+    ) -> None:
+        self._limit_s, self._title, self._stopped, self._note, self._may_pass = limit_s, title, stopped, note, may_pass
+
+    def call(self, step: Callable[[], T]) -> T:
+        """Return what a step gives, which may be repeated."""
+        backoff, failed = Backoff(self._limit_s), False
+        while True:
+            try:
+                made = step()
+            except Exception as problem:
+                pause = None
+                if not self._stopped.is_set() and self._may_pass(problem):
+                    pause = backoff.pause_s(time.monotonic())
+                if pause is None:
+                    raise
+                self._note(str(problem))
+                if not failed:
+                    text = f"query {self._title!r} tries again for {self._limit_s:g} s: {problem}"
+                    warnings.warn(text, RuntimeWarning, stacklevel=2)
+                failed = True
+            else:
+                if failed:
+                    self._note("")
+                return made
+            self._stopped.wait(pause)
 
 
 def retried(call: Callable[[], T], limit_s: float, what: str) -> T:

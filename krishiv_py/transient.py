@@ -47,8 +47,14 @@ _AWAY: Final = re.compile(
     r"EndpointConnectionError|error sending request|[Tt]im(?:ed )?out|[Cc]onnection (?:refused|reset|closed)|No answer|"
     r"No space left|[Uu]nreachable|resolve host|Name or service|temporarily|NotReplicatedYetException|RetriableException|"
     r"StandbyException|SafeModeException|[Ss]afe mode|LeaseExpiredException|no datanode has reported|HTTP (?:429|5\d\d)|"
-    r"\b50[0234]\b|UNAVAILABLE|DEADLINE_EXCEEDED"
+    r"\b50[0234]\b|UNAVAILABLE|DEADLINE_EXCEEDED|this may pass"
 )
+_OF_A_PROGRAM: Final = re.compile(
+    r"\b(?:Value|Type|Lookup|Key|Index|Arithmetic|ZeroDivision|Overflow|Attribute|Name|Assertion|NotImplemented|Import|"
+    r"ModuleNotFound|Syntax|Recursion)Error: "
+)
+PASSES: Final = " (this may pass)"
+"""Ends the text of a transient error whose words do not say so, where only the text reaches another process."""
 _PASSING_STATES: Final = ("08", "57", "53", "40", "58", "55P03", "25006")
 """Classes and codes of SQLSTATE: no connection, an operator's hand, no resources, rolled back, a failed system, a lock that is
 held, a standby."""
@@ -101,4 +107,6 @@ def _of_others(problem: BaseException) -> Verdict | None:
 
 def verdict_of_text(text: str) -> Verdict:
     """Return what the words of an error of another process say: that something is away, or that nobody knows."""
+    if _OF_A_PROGRAM.search(text) and PASSES not in text:
+        return "unknown"
     return "transient" if _AWAY.search(text) and not _REFUSED.search(text) else "unknown"

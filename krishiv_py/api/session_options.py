@@ -96,8 +96,8 @@ class SessionOptions:
         """Try again for this `limit`, from the first failure, while something is away that a query needs: ``"1 min"``.
 
         That is a database, a broker, an object store, HDFS, a folder that is not mounted, or a checkpoint whose holder is
-        ending. ``start()`` tries again, and so does a running query in process, with pauses that grow to 15 seconds; then
-        the error has ``transient`` true. 0 ends at the first failure.
+        ending. ``start()`` tries again, and so does a running query, with pauses that grow to 15 seconds; then the error
+        has ``transient`` true. 0 ends at the first failure.
 
         Examples
         --------

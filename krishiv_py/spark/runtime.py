@@ -273,9 +273,11 @@ class SparkRunner(SessionRunner[StreamQuery]):
     ) -> StreamQuery:
         with as_own("start()"):
             if is_connect(self.spark):
-                return remote.start(self.spark, plan, sinks, opened, batches, title, self.clock, cleanup)
+                return remote.start(self.spark, plan, sinks, opened, batches, title, self.clock, cleanup, self.retry_s)
             check_outputs(plan, sinks)
-            return streaming.start(self.spark, plan, sinks, opened, batches, title, lambda: self.clock(), chunks, cleanup)
+            return streaming.start(
+                self.spark, plan, sinks, opened, batches, title, lambda: self.clock(), chunks, cleanup, self.retry_s
+            )
 
     def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
         """Return the state of a stage in a checkpoint as a table."""

@@ -30,6 +30,7 @@ from krishiv_py.plan.running import Control
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.replay_log import ReplayLog
+from krishiv_py.retrying import RunningRetries
 from krishiv_py.runtime.batch import STAGE, BatchStoppedError, Halt, TaskRow, leaving, place_of, reports_of, stage_of
 from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.moved import follow
@@ -163,6 +164,10 @@ class BatchSteps:
     outputs: tuple[QueryOutput, ...]
     begun: int
     """The last micro-batch that was begun in an earlier run."""
+    make_outputs: Callable[[], tuple[QueryOutput, ...]]
+    """Makes the outputs once more, for another attempt to publish a batch."""
+    retry_s: float
+    """For how long what is away is tried again, s."""
     ledger: BucketMetrics
     clock: SparkClock | LedgerClock
     now: Callable[[], int]
@@ -176,9 +181,20 @@ class BatchSteps:
     tables: LookupTables | None = None
     closings: Closings | None = None
     _lines: BatchLines = attrs.field(init=False)
+    retries: RunningRetries = attrs.field(init=False)
+    """Tries again what fails over something that is away."""
 
     def __attrs_post_init__(self) -> None:
         self._lines = BatchLines(self.ahead.title, self.ledger.counted)
+        title, ledger = self.ahead.title, self.ledger
+
+        def may_pass(problem: BaseException) -> bool:
+            return failed_batch(problem, title, 0).transient
+
+        def note(trouble: str) -> None:
+            ledger.trouble = trouble
+
+        self.retries = RunningRetries(self.retry_s, title, self.halt.stopping, note, may_pass)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         self.halt.thread = threading.get_ident()
@@ -203,7 +219,7 @@ class BatchSteps:
         if self.closings is not None and self.closings.begin(batch_id):
             frame.sparkSession.conf.set(closing_setting(self.closings.checkpoint), str(batch_id))
         for planner in self.planners:
-            planner.taken(batch_id)
+            self.retries.call(functools.partial(planner.taken, batch_id))
         self._publish(frame, batch_id)
         for planner in self.planners:
             planner.published()
@@ -215,15 +231,15 @@ class BatchSteps:
         try:
             here = frame.filter(~frame["kind"].isin(on_cluster)) if on_cluster else frame
             with batch_part("compute"):
-                rows = self._computed(here)
+                rows = self.retries.call(lambda: self._computed(here))
             for planner in self.planners:
                 planner.check_files(read=True)
                 planner.computed()
             self.lease.check()
             arrived = Arrived(self.clock.begun.batches + batch_id, batch_id <= self.begun, frame, rows)
             with batch_part("publish"):
-                for output in self.outputs:
-                    output.publish(arrived)
+                for place in range(len(self.outputs)):
+                    self._publish_to(place, arrived)
         finally:
             if on_cluster:
                 frame.unpersist()
@@ -234,6 +250,19 @@ class BatchSteps:
             self.closings.published(batch_id, {row.kind for row in rows})
         if self.heartbeats is not None:
             self.heartbeats.batch_done()
+
+    def _publish_to(self, place: int, arrived: Arrived) -> None:
+        """Publish a batch to one output; to one that is made again where the sink was away, as a restart would."""
+
+        def attempt() -> None:
+            nonlocal arrived
+            try:
+                self.outputs[place].publish(arrived)
+            except Exception:
+                self.outputs, arrived = self.make_outputs(), attrs.evolve(arrived, is_replay=True)
+                raise
+
+        self.retries.call(attempt)
 
     def _computed(self, frame: DataFrame) -> list[TaskRow]:
         """Run the batch; once more where a task got no answer from Spark's server of the state.
@@ -381,8 +410,9 @@ def start(
     now: Callable[[], int],
     shuffle_files: ShuffleFiles,
     cleanup: Callable[[], None],
+    retry_s: float,
 ) -> StreamQuery:
-    """Start a query."""
+    """Start a query, which tries again for `retry_s` seconds what is away while it runs."""
     sources, looked_up = [read.source for read in plan.reads], lookup_tables(plan)
     keep_with_driver(looked_up)
     if batches.snapshot:
@@ -412,7 +442,8 @@ def start(
     blobs = chunk_folder(spark, opened, batches)
     frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
     claim_outputs(plan, sinks, claim.outputs, checkpoint)
-    outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable)
+    make_outputs = functools.partial(outputs_of, plan, sinks, title, claim.outputs, durable=durable)
+    outputs = make_outputs()
     halt = Halt()
     begun = max(batches_of(checkpoint), default=-1)
     tables = LookupTables(checkpoint, looked_up, now, durable, begun, notes.has_tables, notes.note_tables, kept)
@@ -421,6 +452,8 @@ def start(
         plan,
         outputs,
         begun,
+        make_outputs,
+        retry_s,
         ledger,
         clock,
         now,
@@ -473,7 +506,7 @@ def start(
         heartbeats.start(lambda: query.status == "running")
     if batches.kind != "available_now":
         for planner in planning:
-            planner.start(lambda: query.status == "running", query._fail)
+            planner.start(lambda: query.status == "running", query._fail, steps.retries)
     return query
 
 

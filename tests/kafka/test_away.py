@@ -29,19 +29,19 @@ def own_broker() -> Iterator[Broker]:
         yield broker
 
 
-def sent(broker: Broker, moments: range) -> None:
+def sent(broker: Broker, moments: range, topic: str = "in") -> None:
     """Send rows of these times."""
     producer = Producer({"bootstrap.servers": broker.address})
     for moment in moments:
-        producer.produce("in", json.dumps({"at": moment}).encode())
+        producer.produce(topic, json.dumps({"at": moment}).encode())
     assert producer.flush(60) == 0
 
 
-def counts(broker: Broker, number: int) -> list[tuple[int, int]]:
+def counts(broker: Broker, number: int, topic: str = "out") -> list[tuple[int, int]]:
     """Read so many committed results."""
     settings = {"bootstrap.servers": broker.address, "group.id": "test", "auto.offset.reset": "earliest"}
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": "false"})
-    consumer.subscribe(["out"])
+    consumer.subscribe([topic])
     rows, until = list[tuple[int, int]](), time.monotonic() + 90
     while len(rows) < number and time.monotonic() < until:
         message = consumer.poll(1.0)
@@ -97,3 +97,31 @@ def test_a_job_is_made_once_the_broker_answers(own_broker: Broker, tmp_path: Pat
         back.start()
         stream.start(KafkaSink("out", bootstrap_servers=own_broker.address, timeout="1 s")).stop()
     back.join()
+
+
+@pytest.mark.slow
+def test_on_spark_a_broker_that_restarts_has_every_row_once(own_broker: Broker, session: Session) -> None:
+    admin = admin_module().AdminClient({"bootstrap.servers": own_broker.address})
+    for made in admin.create_topics([admin_module().NewTopic(name, 1, 1) for name in ("spark_in", "spark_out")]).values():
+        made.result()
+    sent(own_broker, range(0, 100, 5), "spark_in")
+    before, session._runner.retry_s = session._runner.retry_s, 180.0
+    stream = session.read_kafka(
+        "spark_in", bootstrap_servers=own_broker.address, schema="at bigint", starting="earliest", timeout="2 s"
+    )
+    sink = KafkaSink("spark_out", bootstrap_servers=own_broker.address, timeout="10 s")
+    query = stream.watermark("at", 0).tumbling_window(10).agg(count()).start(sink)
+    session._runner.retry_s = before
+    query.process_all_available()
+    own_broker.kill()
+    until = time.monotonic() + 120
+    while not query.progress.trouble and time.monotonic() < until:
+        time.sleep(0.1)
+    assert query.progress.trouble and query.status == "running"
+    own_broker.start()
+    sent(own_broker, range(100, 200, 5), "spark_in")
+    until = time.monotonic() + 120
+    while query.progress.rows < 40 and query.status == "running" and time.monotonic() < until:
+        query.process_all_available()
+    query.stop()
+    assert counts(own_broker, 19, "spark_out") == [(start, 2) for start in range(0, 190, 10)]

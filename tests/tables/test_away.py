@@ -155,3 +155,21 @@ def test_a_job_ends_with_the_code_that_says_what_a_repetition_does(away: Server,
     assert run(away.address(password="wrong")) == 2
     assert run(away.address()) == 0
     assert away.rows("SELECT * FROM counts") == [("a", 0, 10, 1)]
+
+
+def test_on_spark_a_server_that_restarts_has_every_row_once(away: Server, session: Session) -> None:
+    stream, sender = session.memory_stream("user string, at bigint")
+    query = (
+        stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count()).start(PostgresSink(away.address(), "spark"))
+    )
+    for begin, how in ((0, signal.SIGINT), (50, signal.SIGQUIT), (100, None)):
+        sender.send([{"user": "a", "at": moment} for moment in range(begin, begin + 50, 5)])
+        query.process_all_available()
+        if how is not None:
+            away.stop(how)
+            threading.Timer(2.0, away.start).start()
+    assert query.status == "running" and not query.progress.trouble
+    query.stop()
+    assert away.rows("SELECT * FROM spark ORDER BY window_start") == [
+        ("a", start, start + 10, 2) for start in range(0, 140, 10)
+    ]

@@ -24,6 +24,7 @@ from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_log import ReplayLog
+from krishiv_py.retrying import RunningRetries
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, last_finished, offsets_of
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.runtime.ranges.folders import FolderSource, Taken, as_folder, check_as_planned, check_place, files_in
@@ -217,11 +218,11 @@ class RangePlanner:
             hint=f"implement {type(self.node.source).__name__}.until_now, or plan larger batches",
         )
 
-    def start(self, running: Callable[[], bool], fail: Callable[[KrishivError], None]) -> None:
-        """Go on planning while the query is `running`; let it `fail` when the source cannot plan."""
+    def start(self, running: Callable[[], bool], fail: Callable[[KrishivError], None], retries: RunningRetries) -> None:
+        """Go on planning while the query is `running`; let it `fail` when the source cannot plan, also if it is tried again."""
         self._tried.set()
         self._thread = threading.Thread(
-            target=self._run, args=(running, fail), name=f"krishiv-plan-{self.node.name}", daemon=True
+            target=self._run, args=(running, fail, retries), name=f"krishiv-plan-{self.node.name}", daemon=True
         )
         self._thread.start()
 
@@ -341,18 +342,19 @@ class RangePlanner:
         store, root = store_at(self.checkpoint)
         self._taken = offsets_of(store, f"{root}/offsets/{batch_id}").get(self.number, self._taken)
 
-    def _run(self, running: Callable[[], bool], fail: Callable[[KrishivError], None]) -> None:
+    def _run(self, running: Callable[[], bool], fail: Callable[[KrishivError], None], retries: RunningRetries) -> None:
         try:
-            self._go_on(running, fail)
+            self._go_on(running, fail, retries)
         finally:
             self._tried.set()
 
-    def _go_on(self, running: Callable[[], bool], fail: Callable[[KrishivError], None]) -> None:
+    def _go_on(self, running: Callable[[], bool], fail: Callable[[KrishivError], None], retries: RunningRetries) -> None:
         while not self._stopped.is_set() and not self.log.ended and running():
             self._woken.clear()
             busy = self._busy
             try:
-                noted = self.log.last <= self._taken and self._wait_s() <= 0 and self.may_go_on() and self.plan_next()
+                noted = self.log.last <= self._taken and self._wait_s() <= 0 and self.may_go_on()
+                noted = noted and retries.call(self.plan_next)
             except KrishivError as problem:
                 return fail(problem)
             except RAISED as problem:

@@ -142,8 +142,9 @@ def start(
     title: str,
     now: Callable[[], int],
     cleanup: Callable[[], None],
+    retry_s: float,
 ) -> RemoteQuery:
-    """Start a query whose driver is in another process.
+    """Start a query whose driver is in another process, which tries again for `retry_s` seconds what is away.
 
     Raises
     ------
@@ -186,6 +187,7 @@ def start(
         shuffle_files,
         first,
         now,
+        retry_s,
         batches._kept,
     )
     away = tuple(old.late for old, new in zip(plan.stages, there.stages, strict=True) if old.late is not new.late)

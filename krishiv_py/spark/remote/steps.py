@@ -12,6 +12,7 @@ before the query begins, so what goes wrong is raised by ``start()``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -34,6 +35,7 @@ from krishiv_py.errors import RAISED, CheckpointError, EnvironmentSetupError, Kr
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
+from krishiv_py.retrying import RunningRetries
 from krishiv_py.runtime.batch import Halt
 from krishiv_py.runtime.checkpoint.lease import Lease, take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
@@ -217,7 +219,9 @@ def is_behind_of(checkpoint: str, sources: dict[int, RangeSource]) -> Callable[[
     return any_left
 
 
-def begin_planning(planners: Sequence[RangePlanner], how: Planning, checkpoint: str, stop: Callable[[], None]) -> None:
+def begin_planning(
+    planners: Sequence[RangePlanner], how: Planning, checkpoint: str, stop: Callable[[], None], retries: RunningRetries
+) -> None:
     """In the server's process, before the query begins.
 
     Raises
@@ -241,7 +245,7 @@ def begin_planning(planners: Sequence[RangePlanner], how: Planning, checkpoint: 
         planner.begin(everything=how == "all there is")
     if how == "one by one":
         for planner in planners:
-            planner.start(lambda: True, fail)
+            planner.start(lambda: True, fail, retries)
 
 
 _SECOND_S = 10.0
@@ -275,6 +279,8 @@ class RemoteStart:
         How the batches of sources are planned that do not plan them themselves.
     now : callable
         The clock of the session.
+    retry_s : float
+        For how long what is away is tried again, s.
     kept : int
         How many of the last batches can be gone back to.
     """
@@ -290,6 +296,7 @@ class RemoteStart:
     shuffle_files: ShuffleFiles
     planning: Planning
     now: Callable[[], int]
+    retry_s: float
     kept: int
 
 
@@ -394,10 +401,13 @@ def begin(pickled: bytes) -> ServerSteps:
     controls = ControlFolder.of(checkpoint, wanted=False)
     heartbeats = start.control_files.heartbeats(controls, start.now, lambda: bool(ledger.open))
     begun = max(batches_of(checkpoint), default=-1)
+    make_outputs = functools.partial(outputs_of, plan, start.sinks, start.title, start.mark, durable=start.durable)
     steps = BatchSteps(
         plan,
-        outputs_of(plan, start.sinks, start.title, start.mark, durable=start.durable),
+        make_outputs(),
         begun,
+        make_outputs,
+        start.retry_s,
         ledger,
         clock,
         start.now,
@@ -426,7 +436,7 @@ def begin(pickled: bytes) -> ServerSteps:
             stop()
 
     heed(checkpoint, stop_wanted)
-    begin_planning(planning, start.planning, checkpoint, stop_wanted)
+    begin_planning(planning, start.planning, checkpoint, stop_wanted, steps.retries)
     return ServerSteps(steps, batch_setting(checkpoint))
 
 

@@ -29,7 +29,7 @@ from krishiv_py.errors import (
 from krishiv_py.runtime.reading import gone, shown_path
 from krishiv_py.runtime.tables import tables_of
 from krishiv_py.spark import internals
-from krishiv_py.transient import verdict, verdict_of_text
+from krishiv_py.transient import PASSES, verdict, verdict_of_text
 
 _OWN: Final = re.compile(
     r"^krishiv_py\.errors\.(\w+): (.*?)"
@@ -59,7 +59,10 @@ def in_task(operator: str, step: str, batch: int | None = None, checkpoint: str 
     except GeneratorExit:
         raise
     except BaseException as problem:  # noqa: BLE001  # sys.exit() too: Spark would only say that a worker has gone
-        raise located(problem, operator, step, batch) from passable(problem)
+        error = located(problem, operator, step, batch)
+        if verdict(problem) == "transient" and verdict_of_text(str(error)) != "transient":
+            error = type(error)(f"{error}{PASSES}")  # only its text reaches the driver
+        raise error from passable(problem)
 
 
 def passable(problem: BaseException | None) -> BaseException | None:
