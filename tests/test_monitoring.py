@@ -67,7 +67,7 @@ def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
         rule = next(r for r in rules() if r["alert"] == alert)
         labels = {"severity": severity} | {name: value for name, value in {**OF_ALL, **more}.items() if value}
         said = {
-            name: re.sub(r"{{ \$labels\.(\w+) }}", lambda found: labels.get(found[1], ""), text)
+            name: re.sub(r"{{ \$labels\.(\w+) }}", lambda match: labels.get(match[1], ""), text)
             for name, text in rule["annotations"].items()
         }
         expected = [{"exp_labels": labels, "exp_annotations": said}] if now else []

@@ -65,7 +65,7 @@ PUBLIC: Final = public()
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Yield the texts for readers that are no docstrings, with their places."""
+    """Yield the texts for readers, without docstrings, with their places."""
     for path in sorted(ROOM.rglob("*.py")):
         if path.name in NO_HINTS or path.parent.name == "sql":  # tests/sql has cases of its hints
             continue
@@ -86,9 +86,9 @@ def texts() -> Iterator[tuple[str, str]]:
 
 def calls(text: str) -> Iterator[tuple[str, str]]:
     """Yield the names that a text calls, each with the text of the call up to its closing bracket."""
-    for found in CALL.finditer(text):
+    for match in CALL.finditer(text):
         depth, quote = 0, ""
-        for place in range(found.end() - 1, len(text)):
+        for place in range(match.end() - 1, len(text)):
             sign = text[place]
             if quote:
                 quote = "" if sign == quote else quote
@@ -99,10 +99,10 @@ def calls(text: str) -> Iterator[tuple[str, str]]:
             elif sign in ")]}":
                 depth -= 1
             if depth == 0:
-                yield found[1].rpartition(".")[2], text[found.start() : place + 1]
+                yield match[1].rpartition(".")[2], text[match.start() : place + 1]
                 break
         else:
-            yield found[1].rpartition(".")[2], text[found.start() :]
+            yield match[1].rpartition(".")[2], text[match.start() :]
 
 
 NO_CODE: Final = re.compile(
@@ -131,7 +131,7 @@ def fault(call: str) -> str | None:
     try:
         node = ast.parse(f"x{call}" if call.startswith(".") else call, mode="eval").body
     except SyntaxError as problem:
-        return f"is no Python: {problem.msg}"
+        return f"does not parse: {problem.msg}"
     if not isinstance(node, ast.Call):
         return None
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

@@ -70,7 +70,7 @@ CODE: Final = re.compile(r"(?:\(?(?:col|func|lit|concat)\(|\.with_column\(|\.dro
 def codes(hint: str) -> list[str]:
     """Return the expressions and steps of a hint, as they are written, each as long as it is one."""
     made, end = list[str](), 0
-    for begin in (found.start() for found in CODE.finditer(hint)):
+    for begin in (match.start() for match in CODE.finditer(hint)):
         if begin >= end:
             stops = [stop for stop in range(begin + 1, len(hint) + 1) if _is_one(hint[begin:stop], hint[stop : stop + 1])]
             end = max(stops, default=begin)

@@ -87,7 +87,7 @@ def test_a_sink_that_was_away_has_every_row_once(session: Session) -> None:
         stream, sender = session.memory_stream("k string, at bigint")
         query = stream.watermark("at", 0).key_by("k").tumbling_window(10).agg(count()).start(sink)
     for moment in (range(0, 50, 2), range(50, 100, 2)):
-        sender.send([{"k": k, "at": at} for at in moment for k in "abc"])
+        sender.send([{"k": k, "at": each} for each in moment for k in "abc"])
         query.process_all_available()
     assert query.progress.trouble == "" and query.progress.rows == 150 and not sink.problems
     query.stop()
