@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,7 @@ def documented() -> list[str]:
     ]
 
 
+@functools.cache
 def rule_places() -> dict[str, str]:
     """Where on its page each section and rule of the semantics stands; see ``pages.py`` for those of the rules."""
     text = _text("semantics")

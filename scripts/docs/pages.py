@@ -9,7 +9,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from scripts.docs import messages, searching
+from scripts.docs import docstrings, messages, searching
 from scripts.docs.drawing import STYLE
 
 _FILE_LINK = re.compile(r"\[(?:docs/)?([\w-]+)\.md\]\(((?:[\w./-]*/)?\1\.md(?:#[\w-]+)?)\)")
@@ -21,6 +21,10 @@ _DRAWN = re.compile(r'<img alt="([^"]*)" src="[^"]*img/drawn/([\w-]+)\.svg"\s*/?
 _BASES = re.compile(r'<p class="doc doc-class-bases">.*?</p>', re.DOTALL)
 _BASE = re.compile(r"<code>.*?</code>", re.DOTALL)
 _MESSAGES = re.compile(r"<!-- messages of (\w+) -->")
+_TAG = re.compile(r"(<[^>]+>)")
+_NO_TEXT = re.compile(r"<(/?)(?:a|code|h[1-6]|pre|script|strong|style|svg)\b")
+_RULE = re.compile(r"§(\d+(?:\.\d+)?)")
+_THOUSANDS = re.compile(r"(?<=\d) (?=\d{3}\b)")
 _RULES = re.compile(r"^\*\*(?=((?:§\d+\.\d+(?:, )?)+))", re.MULTILINE)
 PAGES = {"CHANGELOG.md": "development/changes.md", "CONTRIBUTING.md": "development/contributing.md"}
 
@@ -63,11 +67,27 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put drawn pictures into the page itself, where they take its colours; let names in tables break at their joints."""
+    """Put drawn pictures into the page itself, where they take its colours; link rules; say where lines may break."""
     folder = Path(config.docs_dir) / "img" / "drawn"
     drawn = _DRAWN.sub(lambda found: _inline((folder / f"{found[2]}.svg").read_text(encoding="utf-8"), found[1]), html)
     drawn = searching.with_words(drawn, page)
-    return _CELL.sub(lambda cell: _CODE.sub(lambda code: _JOINT.sub("<wbr>", code[0]), cell[0]), drawn)
+    semantics = files.src_uris["semantics.md"].url_relative_to(page.file)
+    return _CELL.sub(lambda cell: _CODE.sub(lambda code: _JOINT.sub("<wbr>", code[0]), cell[0]), _texts(drawn, semantics))
+
+
+def _texts(html: str, semantics: str) -> str:
+    """Link rules such as §2.3 in running text, and keep the digits of a number in one line."""
+    places, parts, within = docstrings.rule_places(), _TAG.split(html), 0
+    for n, part in enumerate(parts):
+        tag = _NO_TEXT.match(part)
+        if tag:
+            within += -1 if tag[1] else 1
+        elif not within and part[:1] != "<":
+            linked = _RULE.sub(
+                lambda rule: f'<a href="{semantics}#{places[rule[1]]}">{rule[0]}</a>' if rule[1] in places else rule[0], part
+            )
+            parts[n] = _THOUSANDS.sub("&nbsp;", linked)
+    return "".join(parts)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

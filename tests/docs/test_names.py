@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from krishiv_py.cli.main import parser
-from krishiv_py.plan.expressions.expr import GROUPS
 from tests.house.test_reference import entries
 
 ROOT: Final = Path(__file__).parents[2]
@@ -65,7 +64,7 @@ def taken() -> dict[str, set[str] | None]:
 
     for name, thing in offered().items():
         add(name, thing)
-    for thing in (*offered().values(), *GROUPS):
+    for thing in offered().values():
         for name in dir(thing) if inspect.isclass(thing) else ():
             if not name.startswith("_") and callable(member := getattr(thing, name)):
                 add(name, member)

@@ -154,6 +154,23 @@ def test_names_in_tables_break_at_their_joints(site: Path) -> None:
 
 
 @pytest.mark.xdist_group("site")
+def test_rules_that_pages_cite_are_links_to_them(site: Path) -> None:
+    places, linked = set(re.findall(r'id="([^"]+)"', (site / "semantics.html").read_text())), 0
+    for page in site.rglob("*.html"):
+        targets = re.findall(r'href="[./]*semantics\.html#([^"]+)"', page.read_text())
+        assert set(targets) <= places, page
+        linked += len(targets)
+    assert linked > 120
+    rules = re.sub(r"<(h\d|a|strong|svg|script)\b.*?</\1>", "", (site / "rules.html").read_text(), flags=re.DOTALL)
+    assert "§" not in rules.partition("<article")[2].partition("</article>")[0]
+
+
+@pytest.mark.xdist_group("site")
+def test_a_number_stays_in_its_line(site: Path) -> None:
+    assert "at 5&nbsp;000 events a second" in (site / "speed.html").read_text()
+
+
+@pytest.mark.xdist_group("site")
 def test_no_mark_of_another_format_is_left(site: Path) -> None:
     """Roles, double backquotes and lists that were not understood stand in the text as they are."""
     for page in site.rglob("*.html"):
