@@ -29,7 +29,7 @@ def offered() -> dict[str, Any]:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Return the code of a page: blocks of Python, examples with prompts, and what stands between backquotes."""
+    """Return the code of a page: blocks of Python, examples with prompts, and code between backquotes."""
     yield from re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     for block in re.findall(r"```pycon\n(.*?)```", text, re.DOTALL):
         yield "\n".join(re.findall(r"^(?:>>>|\.\.\.) ?(.*)$", block, re.MULTILINE))
