@@ -6,6 +6,7 @@ character by character: Spark takes a quote that ends no field as a character, a
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import decimal
 import re
@@ -68,6 +69,9 @@ _SHORT_ZONES: Final = {"EST": "-05:00", "MST": "-07:00", "HST": "-10:00"} | {
 }
 """Java's names of three letters."""
 _EPOCH: Final = dt.datetime(1970, 1, 1)
+_FIRST_US: Final = -62_135_596_800_000_000
+_BEHIND_US: Final = 253_402_300_800_000_000
+"""The years 1 to 9999."""
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 
@@ -102,9 +106,9 @@ def _one_by_one(column: pa.Array, ok: Any, known: pa.Array, one: Callable[[str],
     if not len(odd):
         return known, bad
     values: list[Any] = []
-    for row in odd:
+    for row, field in zip(odd.tolist(), column.take(pa.array(odd)).to_pylist(), strict=True):
         try:
-            values.append(one(column[int(row)].as_py()))
+            values.append(one(field))
         except (ValueError, ArithmeticError):
             bad[row] = True
             values.append(None)
@@ -155,11 +159,13 @@ def _real(column: pa.Array, type_: pa.DataType) -> Converted:
         return nearest(inner)
 
     def nearest(field: str) -> float:
+        if pa.types.is_float64(type_):
+            return float(field)
         try:
             return float(pc.cast(pa.scalar(field.removeprefix("+")), type_).as_py())
         except pa.ArrowInvalid:  # too large, or too small
             with np.errstate(over="ignore"):
-                return float(np.float32(field)) if pa.types.is_float32(type_) else float(field)
+                return float(np.float32(field))
 
     try:
         known = pc.cast(_kept(column, ok), type_)
@@ -209,30 +215,53 @@ def _time(column: pa.Array, type_: pa.DataType) -> Converted:
         bad |= text.flags(pc.match_substring_regex(column, r"[0-9]:[^+-]*([A-Za-z+-].*)$"))
         return pc.if_else(pa.array(bad), pa.scalar(None, type_), moments), bad
 
-    def one(field: str) -> dt.datetime:
-        inner = field.strip(_BLANKS)
-        inner = inner[:-1] if inner.endswith(".") and ":" in inner else inner
-        numbered = _FOUR_DIGITS.fullmatch(inner)
-        if numbered:
-            return plain(f"{numbered[1]}{numbered[2]}:{numbered[3]}", type_)
-        named = _ZONED.fullmatch(inner)
-        if not named or named[1].count(":") < 2:  # a zone comes after seconds
-            return plain(inner, type_)
-        name = _SHORT_ZONES.get(named[2], named[2])
-        zone = zone_of(name)
-        if zone is None:
-            raise ValueError
-        local = plain(named[1], pa.timestamp("us"))
-        return local.replace(tzinfo=zone).astimezone(dt.timezone.utc)
+    odd = np.flatnonzero(bad)
+    if not len(odd):
+        return moments, bad
+    us, fits = _times_otherwise(column.take(pa.array(odd)).to_pylist(), type_)
+    bad[odd] = ~fits
+    mask = np.zeros(len(column), np.bool_)
+    mask[odd] = True
+    return pc.replace_with_mask(moments, pa.array(mask), pa.array(us, pa.int64(), mask=~fits).cast(type_)), bad
 
-    def plain(field: str, wanted: pa.DataType) -> dt.datetime:
-        times, faults = text.times(pa.array([field]), wanted)
-        if _mask(faults, 1)[0]:
-            raise ValueError
-        value: dt.datetime = times[0].as_py()
-        return value
 
-    return _one_by_one(column, pa.array(~bad), moments, one)
+def _times_otherwise(fields: Sequence[str], type_: pa.DataType) -> tuple[npt.NDArray[np.int64], Mask]:
+    """Return what fields are whose zone is a name or four digits, in microseconds, and which are times."""
+    inner = [field.strip(_BLANKS) for field in fields]
+    zones: list[dt.tzinfo | None] = [None] * len(inner)
+    by_name: dict[str, dt.tzinfo | None] = {}
+    for row, field in enumerate(inner):
+        if ":" not in field:
+            continue
+        if field[-1] == ".":
+            inner[row] = field = field[:-1]
+        if numbered := _FOUR_DIGITS.fullmatch(field):
+            inner[row] = f"{numbered[1]}{numbered[2]}:{numbered[3]}"
+        elif (named := _ZONED.fullmatch(field)) and named[1].count(":") >= 2:  # a zone comes after seconds
+            name = named[2]
+            if name not in by_name:
+                by_name[name] = zone_of(_SHORT_ZONES.get(name, name))
+            zones[row] = by_name[name]
+            inner[row] = "" if zones[row] is None else named[1]
+    us, fits = _microseconds(inner, type_)
+    far = [row for row, zone in enumerate(zones) if zone is not None]
+    local, are_times = _microseconds([inner[row] for row in far], pa.timestamp("us"))
+    for row, moment, is_time in zip(far, local.tolist(), are_times.tolist(), strict=True):
+        fits[row] = is_time
+        with contextlib.suppress(OverflowError):
+            zoned = (_EPOCH + moment * _MICROSECOND).replace(tzinfo=zones[row]).astimezone(dt.timezone.utc)
+            us[row] = (zoned.replace(tzinfo=None) - _EPOCH) // _MICROSECOND
+            continue
+        fits[row] = False
+    return us, fits
+
+
+def _microseconds(fields: list[str], type_: pa.DataType) -> tuple[npt.NDArray[np.int64], Mask]:
+    """Return fields as times in microseconds, and which of them are times that Python has."""
+    moments, bad = text.times(pa.array(fields, pa.string()), type_)
+    us: npt.NDArray[np.int64] = pc.fill_null(moments.cast(pa.int64()), 0).to_numpy(zero_copy_only=False).copy()
+    fits = ~_mask(bad, len(us)) & (us >= _FIRST_US) & (us < _BEHIND_US)
+    return np.where(fits, us, 0), fits
 
 
 def _mask(bad: Mask | None, n: int) -> Mask:

@@ -493,11 +493,12 @@ class CsvReader(FileReader):
             batch = batch.filter(pa.array(~wrong))
         if batch.num_rows:
             yield Scanned(batch)
-        problems = dict.fromkeys(read.bad.tolist(), self._record) | {
-            int(line): _NOT_UTF_8 if is_odd else self._record
-            for line, is_odd in zip(read.lines[wrong], (odd & ~bad)[wrong], strict=True)
-        }
-        if problems:
+        if len(read.bad) or wrong.any():
+            record = self._record
+            problems = dict.fromkeys(read.bad.tolist(), record) | {
+                line: _NOT_UTF_8 if is_odd else record
+                for line, is_odd in zip(read.lines[wrong].tolist(), (odd & ~bad)[wrong].tolist(), strict=True)
+            }
             yield self.put_aside([self._malformed(lines, index_of, problems[index_of], uri) for index_of in sorted(problems)])
 
     def _odd(self, lines: _Lines, read: Records, index_of: dict[str, int]) -> np.ndarray[Any, np.dtype[np.bool_]]:

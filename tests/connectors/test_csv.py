@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
+import io
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,9 +27,12 @@ from krishiv_py import (
     count,
 )
 from krishiv_py.connectors.csv import CsvOptions, fields_of, records, values
+from krishiv_py.functions.computing import text as texts
 from krishiv_py.functions.computing.text import written
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.runtime import reading
+from tests.connectors.odd_records import CSV, csv_row
+from tests.connectors.odd_texts import SCHEMA as COLUMNS
 
 SPARK = json.loads(Path(__file__).with_name("csv_on_spark.json").read_text())
 """What Spark 4 read, each line and each value in a file of its own: null where the record was malformed."""
@@ -212,3 +218,101 @@ def test_columns_are_found_as_on_spark(session: Session, tmp_path: Path) -> None
     (tmp_path / "a.csv").write_text("user,,User\na,1,2\n")
     with pytest.raises(SourceError, match="pass schema="):
         session.read_csv(tmp_path, header="true")
+
+
+_PARTS = [
+    "2024-05-01",
+    "12024-05-01",
+    "0001-01-01",
+    "9999-12-31",
+    "2024-02-30",
+    "T",
+    " ",
+    "10:00",
+    "10:00:00",
+    "23:59:59.5",
+    "25:00:00",
+]
+_PARTS += [
+    "Z",
+    "+01:30",
+    "+0130",
+    "-2300",
+    "+1900",
+    " Europe/Paris",
+    "CST",
+    " Nowhere/City",
+    "EST",
+    ".",
+    "1714557600000",
+    "-1",
+    "+5",
+]
+_PARTS += [
+    "1.5",
+    "1e400",
+    "1e39",
+    "d",
+    "NaN",
+    "-Infinity",
+    "0x1p3",
+    "99999999999999999999",
+    "true",
+    "FALSE",
+    "1,5",
+    "\t",
+    "ä",
+    "today",
+]
+
+
+@pytest.mark.parametrize("type_", ["int8", "int64", "float32", "float64", "bool", "date32", "utc", "local", "decimal"], ids=str)
+def test_a_field_is_what_it_is_alone(type_: str) -> None:
+    more = {"utc": pa.timestamp("us", "UTC"), "local": pa.timestamp("us"), "decimal": pa.decimal128(6, 2)}
+    wanted, chance = more.get(type_) or pa.type_for_alias(type_), random.Random(type_)
+    fields = [None, *_PARTS, *("".join(chance.choices(_PARTS, k=chance.randint(1, 5))) for _ in range(200))]
+    fields += [day + "T" + clock + zone for day in _PARTS[:5] for clock in _PARTS[7:11] for zone in _PARTS[11:21]]
+    together, none = values(pa.array(fields, pa.string()), wanted)
+    alone = [values(pa.array([field], pa.string()), wanted) for field in fields]
+    assert none.tolist() == [bool(one[1][0]) for one in alone]
+    assert [repr(value) for value in together.cast(_written(wanted)).to_pylist()] == [
+        repr(one[0].cast(_written(wanted))[0].as_py()) for one in alone
+    ]
+
+
+def _written(type_: pa.DataType) -> pa.DataType:
+    return pa.int32() if pa.types.is_date32(type_) else pa.int64() if pa.types.is_timestamp(type_) else type_
+
+
+def test_a_named_zone_is_not_looked_up_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = list[int]()
+    times = texts.times
+
+    def counted(column: pa.Array, type_: pa.DataType) -> texts.Converted:
+        parsed.append(len(column))
+        return times(column, type_)
+
+    monkeypatch.setattr(texts, "times", counted)
+    fields = [f"2024-05-01 10:00:{i % 60:02d} Europe/Paris" if i % 3 else "no time" for i in range(300)]
+    result, none = values(pa.array(fields), pa.timestamp("us", "UTC"))
+    assert none.sum() == 100 and len(parsed) <= 3
+    assert result[1].as_py() == dt.datetime(2024, 5, 1, 8, 0, 1, tzinfo=dt.timezone.utc)
+
+
+def _read(data: bytes) -> tuple[list[str], list[tuple[int, str, str]]]:
+    reader = reading.CsvReader(COLUMNS, reading.Rules(True, False, False), CsvOptions(), COLUMNS)
+    rows, bad = list[str](), list[tuple[int, str, str]]()
+    for part in reader.scanned(io.BytesIO(data), "file:/a.csv"):
+        rows += [repr(row) for row in part.batch.to_pylist()] if part.batch is not None else []
+        bad += [(line.line or 0, line.text or "", line.problem) for line in part.malformed]
+    return rows, bad
+
+
+@pytest.mark.parametrize("share", [100, 2, 1])
+@pytest.mark.parametrize("kind", CSV)
+def test_a_line_is_what_it_is_alone(kind: str, share: int) -> None:
+    lines = [CSV[kind](csv_row(i % 31)) if i % share == 0 else csv_row(i % 31) for i in range(600)]
+    alone = {line: _read(b"\n" + line) for line in set(lines)}  # in the second line, as the first one may be a header
+    rows, bad = _read(b"\n" + b"\n".join(lines))
+    assert rows == [row for line in lines for row in alone[line][0]]
+    assert bad == [(i, shown, why) for i, line in enumerate(lines, 2) for _, shown, why in alone[line][1]]
