@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from krishiv_py.connectors import JsonValue, Planned, Source
 from krishiv_py.connectors.ranges import RangeSource, node_of
+from krishiv_py.retrying import RunningRetries
 from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.ranges.planning import RangePlanner
 
@@ -52,7 +54,8 @@ def begun(tmp_path: Path, source: Arrivals, interval_us: int | None = None) -> R
     log = RangeLog.open(str(tmp_path / "krishiv/ranges/0"), durable=False)
     planner = RangePlanner(node, 0, str(tmp_path), log, lambda: 0, None, interval_us)
     planner.begin(everything=False)
-    planner.start(lambda: True, lambda problem: pytest.fail(str(problem)))
+    retries = RunningRetries(0, "q", threading.Event(), print)
+    planner.start(lambda: True, lambda problem: pytest.fail(str(problem)), retries)
     (tmp_path / "offsets/0").write_text('v1\n{}\n{"logOffset":0}')
     planner.taken(0)
     return planner

@@ -10,6 +10,7 @@ import pytest
 from krishiv_py.connectors.ranges import node_of
 from krishiv_py.errors import CheckpointError, KrishivError, OperatorError, SourceError
 from krishiv_py.replay_log import wall_clock_us
+from krishiv_py.retrying import RunningRetries
 from krishiv_py.runtime.ranges.planning import RangePlanner, planners
 from krishiv_py.spark.remote.rows import forget_failure, note_failure, noted_failure
 from krishiv_py.spark.remote.steps import Planning, begin_planning
@@ -47,7 +48,7 @@ def begun(how: Planning, tmp_path: Path, stop: threading.Event) -> tuple[RangePl
         stop.set()
         raise SystemExit  # ends the thread, as the process would end with the query
 
-    begin_planning((planner,), how, checkpoint, requested)
+    begin_planning((planner,), how, checkpoint, requested, RunningRetries(0, "q", threading.Event(), print))
     return planner, planner.log.last + 1
 
 
