@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from krishiv_py import Batches, MemorySink, ParquetSink, Session, count
+from krishiv_py import Batches, MemorySink, ParquetSink, Session, count, own_process
 from krishiv_py import sum as total
 from krishiv_py.connectors.sink import OutputBatch, TableSink
 from krishiv_py.testing import Driver, stream_of
@@ -325,6 +325,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in range(given.rounds):
         for measure in given.only or [*MEASURES, *jobs]:
             if given.here:
+                own_process()  # as `krishiv run` does
                 name, *rest = measure.split(":")
                 result = MEASURES[name]() if not rest else job(name, rest[0], int(rest[1]))
                 print(json.dumps(result))

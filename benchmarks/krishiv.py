@@ -22,6 +22,7 @@ from krishiv_py import (
     col,
     count,
     lit,
+    own_process,
 )
 from krishiv_py import sum as total
 from krishiv_py.api.stages.keyed import KeyedStream
@@ -37,6 +38,7 @@ SCHEMA = "user_id bigint, event_time timestamp, amount bigint"
 def session(task: Task, engine: str = "spark") -> Session:
     """Local session as the benchmark prescribes it; everything else is the library's own choice."""
     if engine == "in-process":
+        own_process()
         return Session.in_process(profile="single-node-durable")
     builder = Session.builder().master("local[2]").app_name(f"{NAME} {task.job.name}").profile("single-node-durable")
     settings: dict[str, str | int] = {

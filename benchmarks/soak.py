@@ -24,7 +24,7 @@ import psutil
 import pyarrow as pa
 from attrs import frozen
 
-from krishiv_py import ParquetSink, Session, SideOutputLateEventHandler, count
+from krishiv_py import ParquetSink, Session, SideOutputLateEventHandler, count, own_process
 from krishiv_py import sum as total
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
@@ -99,6 +99,7 @@ def seen(home: str) -> dict[str, float]:
 
 def session_of(engine: str) -> Session:
     """A session of an engine."""
+    own_process()
     return Session.in_process() if engine == "in-process" else Session.builder().master("local[2]").get_or_create()
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 
-from krishiv_py import ParquetSink, Session, SessionBuilder, count
+from krishiv_py import ParquetSink, Session, SessionBuilder, count, own_process
 from krishiv_py import sum as total
 from krishiv_py.logs import JsonFormatter
 from krishiv_py.metrics import serve
@@ -38,6 +38,7 @@ def builder() -> SessionBuilder:
 
 def main() -> None:
     """Run until the query ends; SIGTERM stops it and ends the process with 143."""
+    own_process()
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -109,6 +109,7 @@ from krishiv_py.plan.windows.calendar import calendar_window
 from krishiv_py.plan.windows.lookback import SlidingWindows
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
 from krishiv_py.plan.windows.window import Window
+from krishiv_py.process import own_process
 from krishiv_py.sender import Sender
 from krishiv_py.session import Session, SessionBuilder
 from krishiv_py.version import __version__ as __version__
@@ -228,6 +229,7 @@ __all__ = [
     "min",
     "min_by",
     "mode",
+    "own_process",
     "percentile",
     "stddev",
     "stddev_pop",

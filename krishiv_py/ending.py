@@ -1,8 +1,8 @@
 """Define what happens when a process is to end: its queries are stopped, then it goes as Python programs go.
 
-SIGTERM is handled where the program has no handler of its own, and only from the main thread: Python takes handlers nowhere
-else. As process 1 of a container nothing but a handler ends a process. At a usual end, after Ctrl-C too, queries are stopped
-as well, so that neither Spark nor py4j has anything to complain of.
+SIGTERM is handled where the program asks for it (:func:`krishiv_py.own_process`) and has no handler of its own. As process 1 of
+a container nothing but a handler ends a process. At a usual end, after Ctrl-C too, queries are stopped as well, so that neither
+Spark nor py4j has anything to complain of.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from types import FrameType
 from typing import Final, Protocol
 
 from typing_extensions import Self
+
+from krishiv_py.errors import PlanError
 
 EXIT_CODE: Final = 128 + signal.SIGTERM
 """143, which shells and Kubernetes take for SIGTERM."""
@@ -58,7 +60,7 @@ _state: Final = {"pid": 0, "ending": 0, "code": 0}
 
 def stop_at_end(runner: Stops) -> None:
     """Stop the queries of a runner when the process ends."""
-    heed()
+    _register()
     _RUNNERS.add(runner)
 
 
@@ -69,21 +71,34 @@ def runners() -> list[Stops]:
 
 def last(work: Callable[[], object]) -> None:
     """Do `work` when the process ends, after its queries have stopped."""
-    heed()
+    _register()
     if work not in _LAST:
         _LAST.append(work)
 
 
-def heed() -> None:
-    """Handle SIGTERM from now on, unless the program does, or this is another thread than the main one."""
+def handle_sigterm() -> None:
+    """Handle SIGTERM from now on, unless the program does.
+
+    Raises
+    ------
+    PlanError
+        In another thread than the main one: Python takes handlers nowhere else.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        got, hint = f"the thread {threading.current_thread().name}", "call own_process() at the beginning of the program"
+        raise PlanError("signals are handled in the main thread only", got=got, hint=hint)
+    _register()
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminated)
+
+
+def _register() -> None:
+    """Let the end of this process stop its queries; a fork has none of its parent's."""
     pid = os.getpid()
     if _state["pid"] != pid:
         _state.update(pid=pid, ending=0, code=0)
         _RUNNERS.clear()  # forked: they are of the parent
         atexit.register(_stopped_at_exit, pid)
-    on_main = threading.current_thread() is threading.main_thread()
-    if on_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminated)
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:

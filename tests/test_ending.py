@@ -1,4 +1,7 @@
-"""SIGTERM: queries stop, the process exits with 143, as process 1 of a container too; a program's own handler is left alone."""
+"""SIGTERM: after ``own_process()`` queries stop and the process exits with 143, as process 1 of a container too.
+
+Without the call the process ends as Python processes do, and the next start goes on.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+
+from krishiv_py import PlanError, own_process
 
 PROGRAM = """
 import atexit, sys, threading, time
-from krishiv_py import ending
+from krishiv_py import ending, own_process
 from krishiv_py.storage.local import new_folder
 how = sys.argv[1]
 class Runs:
@@ -26,6 +35,8 @@ ending.STOP_S = ending.END_S = 0.5
 runs = Runs()
 def begin():
     new_folder("x"); ending.stop_at_end(runs)
+if how != "unasked":
+    own_process()
 if how == "thread":
     thread = threading.Thread(target=begin); thread.start(); thread.join()
 else:
@@ -42,6 +53,7 @@ try:
 finally:
     print("finally", flush=True)
 """
+SESSION = "from krishiv_py import Session; Session.in_process().stop()"
 PID_1 = ("unshare", "-p", "-f", "--kill-child", "--mount-proc")
 
 
@@ -63,12 +75,12 @@ def ended(tmp_path: Path, how: str, before: tuple[str, ...] = (), number: int | 
     _, err = run.communicate(timeout=30)
     if number == signal.SIGTERM:
         assert "Traceback" not in err, err
-    assert not list(tmp_path.glob("krishiv-*")) or how == "thread"
+    assert not list(tmp_path.glob("krishiv-*")) or how == "unasked"
     return run.returncode, out.split("\n")[:-1]
 
 
 @pytest.mark.parametrize("pid_1", [False, True])
-@pytest.mark.parametrize("how", ["waits", "slow", "holds on"])
+@pytest.mark.parametrize("how", ["waits", "slow", "holds on", "thread"])
 def test_sigterm_stops_queries_and_exits_with_143(tmp_path: Path, how: str, pid_1: bool) -> None:
     if pid_1 and not may_unshare():
         pytest.skip("a PID namespace may not be made here")
@@ -77,8 +89,56 @@ def test_sigterm_stops_queries_and_exits_with_143(tmp_path: Path, how: str, pid_
     assert ("finally" in said) == (how != "holds on")
 
 
-def test_without_the_main_thread_there_is_no_handler(tmp_path: Path) -> None:
-    assert ended(tmp_path, "thread") == (-signal.SIGTERM, [])
+def test_without_the_call_there_is_no_handler(tmp_path: Path) -> None:
+    assert ended(tmp_path, "unasked") == (-signal.SIGTERM, [])
+    subprocess.run([sys.executable, "-c", SESSION], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True)
+    assert not list(tmp_path.glob("krishiv-*")), "the next session removes what was left"
+
+
+def test_another_thread_cannot_ask_for_the_handler() -> None:
+    with ThreadPoolExecutor(1) as pool, pytest.raises(PlanError, match=r"main thread.*own_process\(\) at the beginning"):
+        pool.submit(own_process).result()
+
+
+def test_a_handler_of_the_program_stays() -> None:
+    code = """import signal; from krishiv_py import own_process; mine = lambda *_: None
+signal.signal(signal.SIGTERM, mine); own_process(); assert signal.getsignal(signal.SIGTERM) is mine"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+JOB = """
+import sys, time
+from krishiv_py import ParquetSink, Session, count
+home = sys.argv[1]
+with Session.in_process() as session:
+    files = session.read_parquet(f"{home}/in", "user string, at bigint", streaming=True, max_files_per_batch=1)
+    plan = files.watermark("at", 0).key_by("user").tumbling_window(10).agg(count())
+    query = plan.start(ParquetSink(f"{home}/out"), checkpoint=f"{home}/check")
+    print("begun", flush=True)
+    query.process_all_available() if sys.argv[2] == "ends" else time.sleep(60)
+"""
+
+
+def test_a_job_without_the_handler_loses_nothing(tmp_path: Path) -> None:
+    """It is ended again and again at moments of a batch, and goes on each time."""
+    for folder in ("in", "tmp"):
+        (tmp_path / folder).mkdir()
+    rows = [{"user": f"u{n % 7}", "at": n} for n in range(4_000)]
+    for number in range(40):
+        pq.write_table(pa.Table.from_pylist(rows[number * 100 : number * 100 + 100]), tmp_path / "in" / f"{number:03}.parquet")
+    command = [sys.executable, "-c", JOB, str(tmp_path)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    for pause_s in (0.0, 0.03, 0.1):
+        with subprocess.Popen([*command, "waits"], env=environment, stdout=subprocess.PIPE, text=True) as run:
+            assert run.stdout is not None and run.stdout.readline() == "begun\n"
+            time.sleep(pause_s)
+            run.terminate()
+        assert run.returncode == -signal.SIGTERM
+    subprocess.run([*command, "ends"], env=environment, check=True, stdout=subprocess.PIPE)
+    result = pq.read_table(tmp_path / "out").to_pylist()
+    counted = Counter((row["user"], row["at"] // 10 * 10) for row in rows if row["at"] < 3_990)
+    assert sorted((r["user"], r["window_start"], r["count"]) for r in result) == sorted((*key, n) for key, n in counted.items())
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 def test_ctrl_c_is_a_keyboard_interrupt_and_queries_stop(tmp_path: Path) -> None:
@@ -102,7 +162,7 @@ def test_sigterm_ends_a_process_1_that_waits_for_its_jvm(tmp_path: Path, folders
     java.chmod(0o755)
     more = {"SPARK_LOCAL_DIRS": str(tmp_path / "spark")} if folders else {}
     environment = {**os.environ, "JAVA_HOME": str(tmp_path), "TMPDIR": str(tmp_path), **more}
-    program = "from krishiv_py import Session; Session.embedded()"
+    program = "from krishiv_py import Session, own_process; own_process(); Session.embedded()"
     run = subprocess.Popen([*PID_1, sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True)
     try:
         until = time.monotonic() + 60
@@ -119,7 +179,8 @@ def test_sigterm_ends_a_process_1_that_waits_for_its_jvm(tmp_path: Path, folders
 
 LATE_THREAD = """
 import threading
-from krishiv_py import MemorySink, Session, count
+from krishiv_py import MemorySink, Session, count, own_process
+own_process()
 session = Session.in_process()
 stream, _ = session.memory_stream("at bigint")
 query = stream.watermark("at", 0).tumbling_window(10).agg(count()).start(MemorySink())

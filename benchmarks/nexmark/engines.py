@@ -14,7 +14,7 @@ from benchmarks.data import parts_of
 from benchmarks.jobs import HEAP
 from benchmarks.nexmark.generator import SCHEMAS, spec_of
 from benchmarks.nexmark.queries import Query, Streams
-from krishiv_py import Batches, ParquetSink, Session
+from krishiv_py import Batches, ParquetSink, Session, own_process
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.testing import Driver, stream_of
 
@@ -25,6 +25,7 @@ ENGINES: tuple[Engine, ...] = ("driver", "bounded", "streaming", "in-process")
 def session(engine: Engine, buckets: int = 0) -> Session:
     """Session as the benchmarks prescribe it; on Spark with so many buckets, 0: as many as there are by themselves."""
     if engine == "in-process":
+        own_process()
         return Session.in_process(profile="single-node-durable")
     builder = Session.builder().master("local[2]").app_name("nexmark").profile("single-node-durable")
     settings: dict[str, str | int] = {

@@ -25,7 +25,7 @@ from krishiv_py import metrics
 from krishiv_py.api.query import Query
 from krishiv_py.api.stages.running import Output
 from krishiv_py.display.progress import drawn, of_query, shown
-from krishiv_py.ending import EXIT_CODE, heed
+from krishiv_py.ending import EXIT_CODE
 from krishiv_py.errors import KrishivError, PlanError
 from krishiv_py.errors import shown as shown_value
 from krishiv_py.lazy import lazy
@@ -33,6 +33,7 @@ from krishiv_py.logs import JsonFormatter
 from krishiv_py.plan.checks import ENGINES, PROFILES, a_function
 from krishiv_py.plan.durations import to_us
 from krishiv_py.plan.options.query import Batches
+from krishiv_py.process import own_process
 from krishiv_py.retrying import Backoff, retried
 from krishiv_py.session import Session
 from krishiv_py.transient import verdict
@@ -118,7 +119,7 @@ def a_port(text: str) -> int:
 
 def run(given: argparse.Namespace) -> int:
     """Run a job to its end; returns the exit code."""
-    heed()  # a job may take long to load, and as process 1 of a container only a handler ends it
+    own_process()  # a job may take long to load, and as process 1 of a container only a handler ends it
     with _in_json() if given.log_format == "json" else contextlib.nullcontext():
         return _run(given)
 

@@ -19,7 +19,6 @@ from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, SessionClosedError, shown
 from krishiv_py.in_process.bounded import run_bounded
 from krishiv_py.in_process.engine import Ends, Engine, kept_core
-from krishiv_py.in_process.memory import keep_freed_columns, keep_freed_memory
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.sources import inferred, readers
@@ -82,8 +81,6 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
                     use({**known_settings(), **stores})
                 runner = cls(own)
                 runner.workers = workers
-                keep_freed_memory()
-                keep_freed_columns()
                 return runner
         then = "its state would be lost with the machine"
         hint = 'write profile="single-node-durable", or .engine("spark") for a cluster'

@@ -17,7 +17,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from krishiv_py.ending import heed
 from krishiv_py.errors import EnvironmentSetupError, PlanError, require_extra, shown, users_line
 from krishiv_py.redaction import redacted, shown_setting
 from krishiv_py.spark import internals
@@ -40,7 +39,6 @@ def embedded(
     """Return a local session, or the running one; and whether it was started here. While the JVM starts, `meanwhile` is
     done.
     """
-    heed()  # the start of a JVM takes long enough for a SIGTERM
     forget_dead_jvm()
     running = running_session()
     if running is not None:
@@ -115,7 +113,6 @@ def connected(url: str) -> SparkSession:
     PlanError
         For an address that is none.
     """
-    heed()
     require_extra("Spark Connect's client", _MODULES, "connect", "no server can be talked to")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # read by a server started for "local"
     try:

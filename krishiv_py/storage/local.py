@@ -19,7 +19,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.ending import heed, last
+from krishiv_py.ending import last
 from krishiv_py.errors import PlanError
 from krishiv_py.storage.store import Store
 
@@ -320,7 +320,6 @@ def new_folder(name: str) -> str:
     All lie in one folder, ``krishiv-…``, with a lock that ends with the process, however that ends. Whoever can take the lock
     of such a folder, and owns it, knows that its process is gone.
     """
-    heed()
     with _MAKING:
         mine = _MINE.get(os.getpid())
         if mine is None or not os.path.isdir(mine):  # something that tidies up temporary folders may have taken it

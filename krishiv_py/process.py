@@ -1,4 +1,4 @@
-"""Let the process keep memory that one micro-batch freed for the next one.
+"""Set what belongs to the whole process: the handler of SIGTERM and how freed memory is kept. Only where the program asks.
 
 The columns of a batch are megabytes each. By its own rules glibc gives such memory back to the system at once and asks for it
 again a moment later, and the system fills every page with zeros first: up to a third of the CPU of large batches.
@@ -15,6 +15,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from krishiv_py.ending import handle_sigterm
+
 KEPT_BYTES: Final = 1 << 28
 """So much freed memory at the end of the heap stays with the process; larger arrays are taken from the system one by one."""
 CHOSEN: Final = ("MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
@@ -24,6 +26,35 @@ KEPT_MS: Final = 10_000
 CHOSEN_FOR_ARROW: Final = ("ARROW_DEFAULT_MEMORY_POOL", "MIMALLOC_PURGE_DELAY")
 """The same for the memory of Arrow."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
+
+
+def own_process() -> None:
+    """Let the library set what belongs to the whole process, where a program is there for its queries alone.
+
+    Without this call a session changes none of it, so it can live in a web server or a notebook. ``krishiv run`` makes the
+    call. Make it once, at the beginning of the program, in the main thread; it holds for all sessions.
+
+    - **SIGTERM** stops the queries, and the program ends as by ``sys.exit(143)``, so ``finally`` and ``with`` run. Process 1 of
+      a container has to handle SIGTERM to end by it. A handler that the program has already stays.
+    - **glibc** keeps up to 256 MB of freed memory, in one heap for all threads. A choice in the environment holds:
+      ``MALLOC_ARENA_MAX``, ``MALLOC_TRIM_THRESHOLD_``, ``MALLOC_MMAP_THRESHOLD_`` or ``GLIBC_TUNABLES``.
+    - **Arrow** allocates by jemalloc, where its build has that, which keeps freed memory for 10 s. A pool that the program has
+      set stays, and so does the choice by ``ARROW_DEFAULT_MEMORY_POOL`` or ``MIMALLOC_PURGE_DELAY``.
+
+    Raises
+    ------
+    PlanError
+        In another thread than the main one, where Python takes no handler of signals.
+
+    Examples
+    --------
+    >>> from krishiv_py import Session, own_process
+    >>> own_process()  # doctest: +SKIP
+    >>> session = Session.in_process()
+    """
+    handle_sigterm()
+    keep_freed_memory()
+    keep_freed_columns()
 
 
 def keep_freed_memory() -> bool:

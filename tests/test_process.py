@@ -1,4 +1,4 @@
-"""Memory that a batch freed is there for the next one, unless the environment says how memory is to be kept."""
+"""A session changes nothing of its process; after ``own_process()`` memory that a batch freed is there for the next one."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from krishiv_py.in_process.memory import CHOSEN, CHOSEN_FOR_ARROW
+from krishiv_py.process import CHOSEN, CHOSEN_FOR_ARROW
 
 PAGES = """
 import resource, sys, threading
 import numpy as np
-if sys.argv[1] == "session":
-    from krishiv_py import Session
+if sys.argv[1] != "alone":
+    from krishiv_py import Session, own_process
+    if sys.argv[1] == "owned":
+        own_process()
     session = Session.in_process()
 
 def batches():
@@ -35,14 +38,15 @@ thread.join()
 POOL = """
 import sys
 import pyarrow as pa
-from krishiv_py import Session
+from krishiv_py import own_process
 if sys.argv[1] == "own":
     pa.set_memory_pool(pa.system_memory_pool())
-Session.in_process()
+own_process()
 print(pa.default_memory_pool().backend_name)
 """
 
-pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries have no such limits")
+ROOT = Path(__file__).parents[1]
+GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries have no such limits")
 
 
 def new_pages(who: str, **environment: str) -> int:
@@ -58,14 +62,21 @@ def printed(code: str, argument: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_session_in_process_uses_freed_memory_again() -> None:
-    alone, kept = new_pages("alone"), new_pages("session")
+@GLIBC
+def test_a_process_of_ours_uses_freed_memory_again() -> None:
+    alone, kept = new_pages("alone"), new_pages("owned")
     assert kept * 10 < alone
 
 
+@GLIBC
+def test_a_session_alone_leaves_the_allocator() -> None:
+    assert new_pages("session") * 2 > new_pages("alone")
+
+
+@GLIBC
 def test_what_the_environment_says_of_memory_holds() -> None:
     limits = {"MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_MMAP_THRESHOLD_": "131072"}
-    assert new_pages("session", **limits) * 2 > new_pages("alone", **limits)
+    assert new_pages("owned", **limits) * 2 > new_pages("alone", **limits)
 
 
 @pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="Arrow is built without it")
@@ -74,3 +85,9 @@ def test_arrow_keeps_what_it_freed_unless_somebody_has_chosen() -> None:
     assert printed(POOL, "own") == "system"
     assert printed(POOL, "", ARROW_DEFAULT_MEMORY_POOL="mimalloc") == "mimalloc"
     assert printed(POOL, "", MIMALLOC_PURGE_DELAY="-1") == "mimalloc"
+
+
+def test_a_session_changes_nothing_of_its_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.host", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (done.stdout, done.stderr) == ("{}\n", "")
