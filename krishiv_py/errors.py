@@ -43,6 +43,11 @@ _LONGEST_SHOWN: Final = 200
 _LONGEST_TEXT: Final = 2_000
 _LONGEST_SECRET: Final = 2_100
 """The number of characters more to read, to see that it is one: see the rules of :mod:`krishiv_py.redaction`."""
+_LONGEST_PATH: Final = 4_096
+_QUOTES: Final = "'", '"'
+_PATH: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:|~[a-z]*|\.\.?|[A-Za-z0-9_.-]+)?/")
+"""The begin of a path, or of a URI."""
+_AFTER_PATH: Final = re.compile(r"""[\s'",;)\]]""")
 _NOT_GIVEN: Final = object()
 _OWN = __file__.rpartition("errors.py")[0]
 _STANDARD = (traceback.__file__ or "").rpartition("traceback.py")[0]
@@ -183,9 +188,29 @@ def shown(value: object) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Return the first `most` characters of a text, and ``…`` if there are more. Never half of a secret, which could not be
-    recognised."""
-    return text if len(text) <= most else f"{redacted(text[: most + _LONGEST_SECRET])[:most]}…"
+    """Return the first `most` characters of a text, and ``…`` if there are more.
+
+    Never half of a secret, which could not be recognised, nor half of a path, as its end says which file it is.
+    """
+    if len(text) <= most:
+        return text
+    whole = redacted(text[: most + _LONGEST_SECRET + _LONGEST_PATH])
+    end = _end_of_path(whole, most)
+    return whole if len(text) == end == len(whole) else f"{whole[:end]}…"
+
+
+def _end_of_path(text: str, place: int) -> int:
+    """Return the end of the path that goes over a place in a text; that place without such a path, or without its end."""
+    quote = max(text.rfind(mark, 0, place) for mark in _QUOTES)
+    if quote >= 0 and _PATH.match(text, quote + 1):  # it may have blanks
+        end = text.find(text[quote], place) + 1
+    else:
+        begin = max(text.rfind(mark, 0, place) for mark in (" ", "\n", *_QUOTES)) + 1
+        if not _PATH.match(text, begin):
+            return place
+        after = _AFTER_PATH.search(text, place)
+        end = len(text) if after is None else after.start()
+    return end if place <= end <= place + _LONGEST_PATH else place
 
 
 def failure_text(problem: BaseException, *, placed: bool = True) -> str:

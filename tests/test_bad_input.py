@@ -14,7 +14,7 @@ import pytest
 from krishiv_py import WatermarkSpec, col, collect_list, count, count_distinct, max, min, percentile, sum
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.results import ResultStream
-from krishiv_py.errors import ColumnError, DurationError, ExpressionError, OrderError, PlanError, SchemaError
+from krishiv_py.errors import ColumnError, DurationError, ExpressionError, OrderError, PlanError, SchemaError, cut
 from krishiv_py.plan.durations import MAX_TIME_MS, MAX_TIME_US
 from krishiv_py.testing import Driver, stream_of
 
@@ -452,3 +452,24 @@ def test_a_window_as_long_as_the_range() -> None:
     driver = Driver(stream_of("at bigint").watermark("at", 0).tumbling_window("1000 weeks").agg(count()))
     driver.send([{"at": -1}, {"at": 1}])
     assert driver.close().results["count"].to_pylist()[-1] == 1
+
+
+LONG_PATH = "/data/" + "/".join(["a folder"] * 40) + "/the file.parquet"
+PLAIN_PATH = LONG_PATH.replace(" ", "-")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (repr(LONG_PATH), repr(LONG_PATH)),
+        (f"No such file: {LONG_PATH!r}, or no right to read it", f"No such file: {LONG_PATH!r}…"),
+        (f"No such file: {PLAIN_PATH}, or no right to read it", f"No such file: {PLAIN_PATH}…"),
+        (f"cannot read s3:/{PLAIN_PATH}", f"cannot read s3:/{PLAIN_PATH}"),
+        (f"{'x' * 60} {PLAIN_PATH}", f"{'x' * 50}…"),
+        ("x" * 500, "x" * 50 + "…"),
+        (f"'{'words and words, ' * 30}'", f"'{'words and words, ' * 30}"[:50] + "…"),
+        ("/" + "x" * 9_000, "/" + "x" * 49 + "…"),
+    ],
+)
+def test_a_path_is_shown_to_its_end(text: str, expected: str) -> None:
+    assert cut(text, 50) == expected

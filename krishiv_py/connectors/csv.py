@@ -297,8 +297,8 @@ class CsvOptions:
 
     Attributes
     ----------
-    header : bool
-        Whether the first line of a file names the columns.
+    header : bool or None
+        Whether the first line of a file names the columns; None where nobody said it: then it does not.
     separator, quote, escape, comment : str
         One character each; of `comment` none means that there are no comments.
     null, empty : str
@@ -309,7 +309,7 @@ class CsvOptions:
         Whether files are ISO-8859-1 and not UTF-8.
     """
 
-    header: bool = False
+    header: bool | None = None
     separator: str = ","
     quote: str = '"'
     escape: str = "\\"
@@ -357,7 +357,7 @@ class CsvOptions:
         if zone.upper() not in ("UTC", "Z", "ETC/UTC"):
             raise _refused("timeZone", zone, "leave it out, and convert times with to_utc_timestamp")
         return cls(
-            switch("header"),
+            switch("header") if "header" in given else None,
             character("sep", "delimiter", default=","),
             character("quote", default='"'),
             character("escape", default="\\"),

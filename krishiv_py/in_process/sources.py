@@ -15,7 +15,7 @@ from krishiv_py.connectors.csv import CsvOptions
 from krishiv_py.connectors.kafka.source import KafkaSource
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.engine.stage import StageOperator
-from krishiv_py.errors import PlanError, SourceError
+from krishiv_py.errors import PlanError, SourceError, cut
 from krishiv_py.in_process.core import Parts, Sent
 from krishiv_py.in_process.stage import parted
 from krishiv_py.kernels.columns.times import stamp
@@ -299,7 +299,7 @@ def inferred(path: tuple[str, bool], kind: str, options: Mapping[str, str]) -> p
         with store.open(root) as file:
             schema = pq.read_schema(file)
     except (OSError, pa.ArrowException) as problem:
-        what, got = f"{paths[0]}: the file cannot be read", str(problem)[:300]
+        what, got = f"{paths[0]}: the file cannot be read", cut(str(problem), 300)
         raise SourceError(what, got=got, hint=UNREAD_FILE) from problem
     return checked(with_partitions(schema.remove_metadata(), paths))
 

@@ -30,6 +30,7 @@ from krishiv_py.planner.physical import OutputPlan, PhysicalPlan, table_of
 
 _INDEX: Final = "pane_index"
 _RETRACTIONS: Final = '.emit("retractions") right after .agg(...)'
+_BOUNDS: Final = {"window_start", "window_end"}
 _ITEM: Final = "the item of a list"
 _ROW: Final = "the row of the table that is looked up"
 _TELLING: Final = frozenset({"concat", "concat_ws", "md5", "sha2", "xxhash64", "hash", "to_json", "array"})
@@ -268,6 +269,8 @@ def _check_apart(results: _Results, key: Sequence[str], sink: str, names: Sequen
         hint = f"keep {', '.join(absent)} in the last .select(...) of the pipeline, and pass key={_listed([*needed, *absent])}"
     else:
         hint = f"pass key={_listed(needed)}"
+        if not set(missing) - _BOUNDS:
+            hint += f"; who reads the table picks the newest of each {', '.join(key) or 'key'} by {needed[-1]}"
     raise PlanError(
         f"`key` of {sink} does not tell results apart",
         got=f"key={_listed(key)}, without {', '.join(missing)}",

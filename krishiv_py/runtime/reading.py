@@ -441,6 +441,7 @@ class _Lines:
 
 HEADER: Final = '; if it names the columns, read the file with header="true"'
 """The end of the text for a first line of CSV that cannot be read, without `header`."""
+_NAMES: Final = 'the names of the columns; read the file with header="true", or with header="false" if they are a row'
 
 
 @attrs.frozen(eq=False)
@@ -470,12 +471,18 @@ class CsvReader(FileReader):
 
     def scanned(self, file: Any, uri: str) -> Iterator[Scanned]:
         """Yield the rows of an open file, block by block."""
-        headed = not self.options.header
+        begun = False
         for lines in input_lines(file, self.options):
             text, numbers = lines.text, lines.numbers
-            if not headed and len(text):
-                self._check_header(text[0].as_py(), uri)
-                text, numbers, headed = text.slice(1), numbers[1:], True
+            if not begun and len(text):
+                begun, first = True, text[0].as_py()
+                names = self.options.header is None and self._is_text and self._names_columns(first)
+                if self.options.header:
+                    self._check_header(first, uri)
+                elif names:
+                    yield self.put_aside([Malformed(shown_path(uri), int(numbers[0]), first, _NAMES)])
+                if self.options.header or names:
+                    text, numbers = text.slice(1), numbers[1:]
             if len(text):
                 yield from self._rows(attrs.evolve(lines, text=text, numbers=numbers), uri)
 
@@ -525,6 +532,15 @@ class CsvReader(FileReader):
         text = lines.text[line].as_py() if raw is None else raw.decode("utf-8", "backslashreplace")
         return Malformed(shown_path(uri), number, text, problem)
 
+    @property
+    def _is_text(self) -> bool:
+        """Return whether a line of names can be read as a row."""
+        return all(pa.types.is_string(field.type) for field in self.known)
+
+    def _names_columns(self, line: str) -> bool:
+        """Return whether a line names the columns, in whatever case."""
+        return [name.lower() for name in header_of(line, self.options)] == [name.lower() for name in self.known.names]
+
     def _check_header(self, line: str, uri: str) -> None:
         """See that the header names the columns, in whatever case.
 
@@ -533,8 +549,8 @@ class CsvReader(FileReader):
         SourceError
             When it names others.
         """
-        header = header_of(line, self.options)
-        if [name.lower() for name in header] != [name.lower() for name in self.known.names]:
+        if not self._names_columns(line):
+            header = header_of(line, self.options)
             raise SourceError(
                 f"{shown_path(uri)}: the header names other columns than the schema",
                 got=f"header {', '.join(header)}; schema {', '.join(self.known.names)}"[:600],

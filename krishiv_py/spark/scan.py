@@ -25,7 +25,7 @@ from krishiv_py.connectors.fit import SENT, MisfitError, fitted
 from krishiv_py.connectors.json_lines import blocks
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.source import Malformed
-from krishiv_py.errors import SourceError
+from krishiv_py.errors import SourceError, cut
 from krishiv_py.plan.nodes import FileSource, FrameSource, MemorySource, SourceNode
 from krishiv_py.plan.schema import checked
 from krishiv_py.runtime.ranges.folders import MAX_FILE_AGE, FolderSource
@@ -386,7 +386,7 @@ def inferred(spark: SparkSession, located: Located, kind: str, options: dict[str
 
 def _unknown(located: Located, what: str, problem: Exception, hint: str) -> SourceError:
     said = next((line for line in str(problem).splitlines() if "[" in line), str(problem).splitlines()[0])
-    return SourceError(f"{located.path}: {what}", got=said.strip()[:300], hint=hint)
+    return SourceError(f"{located.path}: {what}", got=cut(said.strip(), 300), hint=hint)
 
 
 def catalog_frame(spark: SparkSession, name: str, *, streaming: bool) -> DataFrame:

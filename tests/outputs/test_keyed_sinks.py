@@ -245,7 +245,11 @@ def test_keys_that_tell_results_apart_are_taken(plan: ResultStream, key: list[st
 @pytest.mark.parametrize(
     ("plan", "key", "text"),
     [
-        (COUNTED, ["user"], f"without window_start): .* {KEY}"),
+        (
+            COUNTED,
+            ["user"],
+            f"without window_start): .* {KEY}; who reads the table picks the newest of each user by window_start",
+        ),
         (COUNTED, ["user", "n"], KEY),
         (COUNTED.with_column("day", "window_start / 1000"), ["user", "day"], 'pass key=["user", "day", "window_start"]'),
         (COUNTED.select("n", ends="window_end", who="user"), ["who"], 'pass key=["who", "ends"]'),

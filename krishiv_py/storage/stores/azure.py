@@ -19,7 +19,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError, missing_extra, require_extra
+from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError, cut, missing_extra, require_extra
 from krishiv_py.redaction import redacted
 from krishiv_py.storage.store import (
     NO_ANSWER,
@@ -334,7 +334,7 @@ def _as_os_errors() -> Iterator[None]:
 
 
 def _first_line(problem: Exception) -> str:
-    return redacted((str(problem).splitlines() or [type(problem).__name__])[0][:300])
+    return redacted(cut((str(problem).splitlines() or [type(problem).__name__])[0], 300))
 
 
 def _open(scheme: str, host: str, path: str) -> tuple[Store, str]:

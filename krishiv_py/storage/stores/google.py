@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import attrs
 import pyarrow.fs as pafs
 
-from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extra, require_extra
+from krishiv_py.errors import EnvironmentSetupError, OperatorError, cut, missing_extra, require_extra
 from krishiv_py.storage.store import (
     NO_ANSWER,
     PASSING,
@@ -277,7 +277,7 @@ def _as_os_errors() -> Iterator[None]:
 
 
 def _first_line(problem: Exception) -> str:
-    return (str(problem).splitlines() or [type(problem).__name__])[0][:300]
+    return cut((str(problem).splitlines() or [type(problem).__name__])[0], 300)
 
 
 def _open(scheme: str, host: str, path: str) -> tuple[Store, str]:
