@@ -25,6 +25,7 @@ from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running import Control
 from krishiv_py.storage.checksums import check_parquet, checksum, damaged, missing
 from krishiv_py.storage.local import sync
+from krishiv_py.storage.notes import no_folder
 from krishiv_py.storage.store import Store
 
 INDEX_BYTES: Final = 48
@@ -56,7 +57,7 @@ def open_sent(store: Store, path: str) -> pq.ParquetFile:
         When it is not there, or not what was written; names the file.
     """
     try:
-        with store.open(path) as file:
+        with no_folder(path, WAY_OUT), store.open(path) as file:
             data = file.read_buffer()
     except FileNotFoundError as problem:
         raise missing(path, WAY_OUT) from problem
@@ -368,7 +369,8 @@ class Segments:
     def _enter(self, first: int) -> None:
         self._leave()
         self._path = self.path(first)
-        self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        with no_folder(self._path, WAY_OUT):
+            self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         self._pid, self._inode = os.getpid(), os.fstat(self._file).st_ino
         self._first, self._next, self._end, self._schema, self._ended = first, first, 0, None, False
         self._in_batches = None

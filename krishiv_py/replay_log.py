@@ -39,8 +39,9 @@ from krishiv_py.replay_files import (
     opened,
     read_index,
 )
-from krishiv_py.storage.checksums import as_parquet, missing, sealed_parquet
+from krishiv_py.storage.checksums import as_parquet, damaged, missing, sealed_parquet
 from krishiv_py.storage.local import DISK, create, has_locks, locked, sync, take_name
+from krishiv_py.storage.notes import no_folder
 
 CONTROL: Final = "__krishiv_control_us"
 _CONTROL_SCHEMA: Final = pa.schema(
@@ -235,7 +236,7 @@ class ReplayLog:
 
     def drop_before(self, number: int) -> int:
         """Remove the sends before a number; returns how many. Stopped half way, the rest is removed by the next call."""
-        with locked(f"{self.folder}/{_INDEX}") as file_:
+        with self._locked() as file_:
             first, following, identity = read_index(os.pread(file_, INDEX_BYTES + 1, 0))
             upto = max(first, min(number, following))
             if upto > first:
@@ -329,7 +330,7 @@ class ReplayLog:
     def _append(self, table: pa.Table, what: str) -> int:
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), _STREAM: self.identity().encode()})
         pieces = sealed_parquet(as_parquet(table))
-        with locked(f"{self.folder}/{_INDEX}") as file_:
+        with self._locked() as file_:
             first, following, _ = read_index(os.pread(file_, INDEX_BYTES, 0))
             number = max(self._next, following)
             while os.path.exists(self.path(number)):  # of a sender that died before it wrote so into the index
@@ -362,7 +363,7 @@ class ReplayLog:
         """Return whether the last send says that no more will come."""
         if self.in_segments:
             segments = Segments(self.folder, durable=False)  # of its own, as another thread may be sending
-            with locked(f"{self.folder}/{_INDEX}") as file_:
+            with self._locked() as file_:
                 segments.at_end(read_index(os.pread(file_, INDEX_BYTES, 0))[1])
             return segments.ended
         files = self._present()
@@ -371,7 +372,7 @@ class ReplayLog:
     def tidy(self) -> None:
         """Remove what senders that died left behind, and begin the segments of a new stream where they are wanted."""
         self.identity()
-        with locked(f"{self.folder}/{_INDEX}") as file_:
+        with self._locked() as file_:
             for path in Path(self.folder).glob("_*.tmp"):
                 path.unlink(missing_ok=True)
             following = read_index(os.pread(file_, INDEX_BYTES, 0))[1]
@@ -381,7 +382,7 @@ class ReplayLog:
     def identity(self) -> str:
         """Return what tells this stream from any other, also after its folder was moved; every file says it."""
         if not self._id:
-            with locked(f"{self.folder}/{_INDEX}") as file_:
+            with self._locked() as file_:
                 data = os.pread(file_, INDEX_BYTES + 1, 0)
                 self._id = read_index(data)[2]
                 if not self._id:  # nobody wrote it, or a crash cut it
@@ -412,13 +413,23 @@ class ReplayLog:
         last = control_of(parquet.read()) if parquet.schema_arrow.names[:1] == [CONTROL] else None
         return last is not None and last.watermark_us == END_OF_TIME and last.source is None
 
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[int]:
+        """Hold the lock of the stream, which is its index; yields the descriptor of that."""
+        path = f"{self.folder}/{_INDEX}"
+        with no_folder(path, WAY_OUT), locked(path) as file_:
+            yield file_
+
     def _read_index(self) -> tuple[int, int, bytes]:
+        path = f"{self.folder}/{_INDEX}"
         try:
-            file_ = os.open(f"{self.folder}/{_INDEX}", os.O_RDONLY | os.O_CLOEXEC)
+            file_ = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return 0, 0, b""
         try:
             return read_index(os.pread(file_, INDEX_BYTES + 1, 0))
+        except IsADirectoryError as problem:
+            raise damaged(path, "a folder", WAY_OUT) from problem
         finally:
             os.close(file_)
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import pyarrow as pa
@@ -22,7 +22,7 @@ from krishiv_py.planner.history import names_of
 from krishiv_py.planner.lineage import needed
 from krishiv_py.planner.physical import PhysicalPlan, Read, lookup_tables, lookups, table_names
 from krishiv_py.replay_log import ReplayLog
-from krishiv_py.runtime.capture import Captured, CapturedBatch, Hide, begin_capture, write_read, write_table
+from krishiv_py.runtime.capture import Captured, CapturedBatch, FileNote, Hide, begin_capture, write_read, write_table
 from krishiv_py.runtime.checkpoint.notes import Begun, CheckpointNotes, engine_of
 from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE, entries_of, last_finished, numbered, offsets_of, planned
 from krishiv_py.runtime.closings import closed_in
@@ -136,7 +136,7 @@ def _written(
 
 def _tables(
     plan: PhysicalPlan, checkpoint: str, begun: int, batches: list[CapturedBatch], folder: str, hide: Hide
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, FileNote]:
     """Write the versions of lookup tables that batches had, and note with each batch which it had; gives the notes of files.
 
     Raises
@@ -144,7 +144,7 @@ def _tables(
     CheckpointError
         For a version that is not kept.
     """
-    names, written, files = table_names(lookup_tables(plan)), dict[str, dict[str, Any]](), dict[str, str]()
+    names, written, files = table_names(lookup_tables(plan)), dict[str, FileNote](), dict[str, str]()
     for batch in batches if names else ():
         for name, entry in zip(names, versions_at(checkpoint, batch.number - begun), strict=True):
             if entry is None:

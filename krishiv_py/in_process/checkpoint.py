@@ -16,13 +16,16 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
+from typing_extensions import NotRequired, TypedDict
 
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.state.store import MemoryStore
+from krishiv_py.runtime.checkpoint.notes import ClocksNote
 from krishiv_py.runtime.checkpoint.sparklog import as_noted, batches_of, checked_lines, logged_offsets, numbered, plan_of
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT, chunk_of, file_value, write_chunk
 from krishiv_py.storage.checksums import damaged, encode, missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
+from krishiv_py.storage.notes import in_shape, no_folder, reading
 from krishiv_py.storage.store import Store
 
 _KEPT: Final = 20
@@ -53,6 +56,44 @@ class PlannedBatch:
     ended: bool = False
     snapshot: bool = False
     ranges: Mapping[int, tuple[int, str, Sequence[str]]] = attrs.field(factory=dict)
+
+
+class _OfBatch(TypedDict):
+    """The part of a batch's plan that is not in Spark's form."""
+
+    now_us: int
+    ended: bool
+    snapshot: bool
+
+
+class _StageNote(TypedDict):
+    """The note of a stage: facts of its buckets next to tables, open windows and rows, counters, and what it handed on."""
+
+    meta: dict[str, Any]
+    others: NotRequired[list[dict[str, Any]]]
+    open: list[int]
+    counters: dict[str, int]
+    left: dict[str, int]
+    handed: list[Any]
+
+
+class _Commit(TypedDict):
+    """The note of a commit, next to the values of state."""
+
+    stages: list[_StageNote]
+    clocks: ClocksNote
+    before: list[int]
+    advances: int
+    taken: dict[str, int]
+
+
+class _Head(TypedDict):
+    """The head of a file of state: its batch, its values and their sizes, the first file that the state needs, and a note."""
+
+    number: NotRequired[int]
+    entries: list[list[Any]]
+    first: int
+    note: _Commit
 
 
 @attrs.frozen
@@ -113,11 +154,9 @@ class BatchLog:
         """
         store, path = store_at(f"{self.checkpoint}/offsets/{number}")
         lines = checked_lines(store, path)
-        try:
-            ours = json.loads(lines[1])[_OURS]
+        with reading(path, NEW_CHECKPOINT):
+            ours = in_shape(json.loads(lines[1])[_OURS], _OfBatch)
             return PlannedBatch(number, ours["now_us"], logged_offsets(lines, path), ours["ended"], ours["snapshot"])
-        except (IndexError, KeyError, TypeError, ValueError) as problem:
-            raise damaged(path, f"{len(lines)} lines", NEW_CHECKPOINT) from problem
 
     def is_committed(self, number: int) -> bool:
         """Return whether a batch is noted as finished."""
@@ -418,21 +457,21 @@ class StateLog:
     def _read(self, store: Store, root: str, number: int) -> tuple[Entries, dict[str, Any], int]:
         body = self._body(store, root, number)
         head, _, _ = body.partition(b"\n")
-        try:
-            noted = json.loads(head)
+        with reading(self._path(root, number), WAY_OUT):
+            noted = in_shape(json.loads(head), _Head)
             if noted.get("number", number) != number:  # files of earlier versions do not say it
                 raise damaged(self._path(root, number), f"the file of batch {noted['number']}", WAY_OUT)
             entries, offset = Entries(), len(head) + 1
             for stage, kind, name, size in noted["entries"]:
-                entries.append(((stage, kind, name), offset, None if size < 0 else body[offset : offset + size]))
+                key = in_shape(stage, int), in_shape(kind, str), in_shape(name, str)
+                entries.append((key, offset, None if size < 0 else body[offset : offset + size]))
                 offset += max(size, 0)
-            return entries, noted["note"], noted["first"]
-        except (KeyError, TypeError, ValueError) as problem:
-            raise damaged(self._path(root, number), "a header that cannot be read", WAY_OUT) from problem
+            return entries, {**noted["note"]}, noted["first"]
 
     def _body(self, store: Store, root: str, number: int) -> bytes:
         path = self._path(root, number)
-        data = store.read(path)
+        with no_folder(path, WAY_OUT):
+            data = store.read(path)
         if data is None:
             raise missing(path, WAY_OUT)
         return unsealed(data, path, WAY_OUT)
@@ -474,6 +513,11 @@ class StateLog:
     @staticmethod
     def _numbers(store: Store, root: str) -> list[int]:
         return sorted(int(m[1]) for f in store.entries(root) if (m := _NAME.fullmatch(f.base_name)))
+
+    @property
+    def path(self) -> str:
+        """Return the file of the last commit."""
+        return self._path(self.folder, self.last)
 
     @staticmethod
     def _path(root: str, number: int) -> str:

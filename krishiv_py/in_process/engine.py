@@ -63,6 +63,7 @@ from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.storage.checksums import missing
 from krishiv_py.storage.files import store_at
+from krishiv_py.storage.notes import reading
 from krishiv_py.transient import verdict
 
 _LONGEST_WAIT_S: Final = 1.0
@@ -779,6 +780,11 @@ def changing_buckets(buckets: list[StageBucket]) -> list[StageBucket]:
 
 def restore(core: Core, state: StateLog, values: Mapping[Key, bytes], note: Mapping[str, Any]) -> None:
     """Put a core where the last commit of a state log left it, by what was loaded of the log."""
+    with reading(state.path, WAY_OUT):
+        _restore(core, state, values, note)
+
+
+def _restore(core: Core, state: StateLog, values: Mapping[Key, bytes], note: Mapping[str, Any]) -> None:
     core.batch_id = state.last + 1
     core.put_back(Clocks.restored(core.plan.clocks, note["clocks"]), note.get("moved", {}))
     core.before, core.advances = tuple(note["before"]), note["advances"]

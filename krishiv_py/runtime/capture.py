@@ -19,14 +19,16 @@ from typing import Any, Final
 
 import attrs
 import pyarrow as pa
+from typing_extensions import NotRequired, TypedDict
 
 from krishiv_py.connectors.source import Malformed
 from krishiv_py.plan.running import Control
 from krishiv_py.runtime.reading import Scanned
-from krishiv_py.runtime.savepoints import begin_folder, check_version, finish_folder, note_of, noted, of_types, writing
+from krishiv_py.runtime.savepoints import begin_folder, check_version, finish_folder, note_of, writing
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import read_at, write_at
 from krishiv_py.storage.local import absolute
+from krishiv_py.storage.notes import in_shape, of_types, reading
 
 VERSION: Final = 2
 """Of the format; a later version of the library opens all earlier ones. Version 1 had no tables."""
@@ -39,6 +41,31 @@ _MALFORMED: Final = pa.schema(
         *(pa.field(name, pa.binary()) for name in ("key", "value")),
     ]
 )
+
+
+class FileNote(TypedDict):
+    """Size and checksum of a file."""
+
+    bytes: int
+    crc32: str
+
+
+class _PartNote(TypedDict):
+    """A part that a batch read: its rows and refused rows, by their number in the files, and what it says of the watermark."""
+
+    partition: str
+    now_us: int | None
+    control: NotRequired[dict[str, Any]]
+    rows: NotRequired[int]
+    bad: NotRequired[int]
+
+
+class ReadNote(TypedDict):
+    """The note of the parts that a batch read of a source."""
+
+    parts: list[_PartNote]
+    rows: NotRequired[FileNote]
+    bad: NotRequired[FileNote]
 
 
 @attrs.frozen
@@ -68,7 +95,7 @@ class CapturedBatch:
     waits: bool
     ended: bool = False
     snapshot: bool = False
-    reads: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    reads: dict[str, ReadNote] = attrs.field(factory=dict)
     closed: dict[str, list[str]] = attrs.field(factory=dict)
     tables: dict[str, str] = attrs.field(factory=dict)
 
@@ -102,7 +129,7 @@ class Captured:
     hidden: dict[str, str]
     begins: bool
     checkpoint: str
-    tables: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    tables: dict[str, FileNote] = attrs.field(factory=dict)
     version: int = VERSION
 
     @classmethod
@@ -117,10 +144,10 @@ class Captured:
         folder = absolute(folder).rstrip("/")
         path = f"{folder}/{_NOTE}"
         data = note_of(folder, _NOTE, "capture", "pass the folder that session.capture(...) or krishiv capture wrote")
-        with noted(path, _WAY_OUT):
+        with reading(path, _WAY_OUT):
             result = json.loads(unsealed(data, path, _WAY_OUT))
             check_version(folder, "capture", result["version"], VERSION)
-            batches = [of_types(CapturedBatch, each) for each in result.pop("batches")]
+            batches = [of_types(CapturedBatch, each) for each in in_shape(result.pop("batches"), list)]
             return of_types(cls, result, folder=folder, batches=batches)
 
     @property
@@ -141,15 +168,18 @@ class Captured:
         CheckpointError
             When a file of it is damaged or missing.
         """
-        note = batch.reads.get(str(source))
+        with reading(f"{self.folder}/{_NOTE}", _WAY_OUT):
+            return self._scanned(batch.reads.get(str(source)), f"{self.folder}/batches/{batch.number:012d}/{source}")
+
+    def _scanned(self, note: ReadNote | None, where: str) -> list[Scanned]:
+        """Return the parts that a batch read of a source, by their note."""
         if note is None:
             return []
-        where = f"{self.folder}/batches/{batch.number:012d}/{source}"
-        rows = _table(f"{where}.arrow", note.get("rows")) if note.get("rows") else []
-        bad = _table(f"{where}.malformed.arrow", note.get("bad")) if note.get("bad") else []
+        rows = _table(f"{where}.arrow", note["rows"]) if "rows" in note else []
+        bad = _table(f"{where}.malformed.arrow", note["bad"]) if "bad" in note else []
         result = []
         for part in note["parts"]:
-            control = None if part.get("control") is None else Control(**part["control"])
+            control = Control(**part["control"]) if "control" in part else None
             rejected = () if part.get("bad") is None else tuple(Malformed(**row) for row in bad[part["bad"]].to_pylist())
             number = part.get("rows")
             batch_of = None if number is None else rows[number]
@@ -164,7 +194,8 @@ class Captured:
         CheckpointError
             When its file is damaged or missing.
         """
-        return pa.Table.from_batches(_table(f"{self.folder}/tables/{file}", self.tables[file]))
+        with reading(f"{self.folder}/{_NOTE}", _WAY_OUT):
+            return pa.Table.from_batches(_table(f"{self.folder}/tables/{file}", self.tables[file]))
 
 
 def begin_capture(folder: str, checkpoint: str) -> str:
@@ -178,13 +209,13 @@ def begin_capture(folder: str, checkpoint: str) -> str:
     return begin_folder(folder, "capture", _NOTE, checkpoint)
 
 
-def write_read(folder: str, number: int, source: int, result: Iterable[Scanned], hide: Hide) -> dict[str, Any]:
+def write_read(folder: str, number: int, source: int, result: Iterable[Scanned], hide: Hide) -> ReadNote:
     """Write what a batch read of a source; gives the note of it."""
     rows: list[pa.RecordBatch] = []
     bad: list[pa.RecordBatch] = []
-    parts: list[dict[str, Any]] = []
+    parts: list[_PartNote] = []
     for scanned in result:
-        part: dict[str, Any] = {"partition": scanned.partition, "now_us": scanned.now_us}
+        part: _PartNote = {"partition": scanned.partition, "now_us": scanned.now_us}
         if scanned.control is not None:
             part["control"] = attrs.asdict(scanned.control)
         if scanned.malformed:
@@ -196,7 +227,7 @@ def write_read(folder: str, number: int, source: int, result: Iterable[Scanned],
             rows.append(hide.rows(scanned.batch))
         parts.append(part)
     where = f"{folder}/batches/{number:012d}/{source}"
-    noted: dict[str, Any] = {"parts": parts}
+    noted: ReadNote = {"parts": parts}
     if rows:
         noted["rows"] = _write(f"{where}.arrow", rows)
     if bad:
@@ -204,7 +235,7 @@ def write_read(folder: str, number: int, source: int, result: Iterable[Scanned],
     return noted
 
 
-def write_table(folder: str, file: str, table: pa.Table, hide: Hide) -> dict[str, Any]:
+def write_table(folder: str, file: str, table: pa.Table, hide: Hide) -> FileNote:
     """Write a version of a lookup table; gives the note of it."""
     batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
     return _write(f"{folder}/tables/{file}", [hide.rows(batch) for batch in batches])
@@ -263,7 +294,7 @@ def hashed(value: object, salt: bytes) -> str:
     return hashlib.sha256(salt + repr(value).encode()).hexdigest()[:24]
 
 
-def _write(path: str, batches: Sequence[pa.RecordBatch]) -> dict[str, Any]:
+def _write(path: str, batches: Sequence[pa.RecordBatch]) -> FileNote:
     out = pa.BufferOutputStream()
     schemas = {batch.schema for batch in batches}
     assert len(schemas) == 1
@@ -276,12 +307,13 @@ def _write(path: str, batches: Sequence[pa.RecordBatch]) -> dict[str, Any]:
     return {"bytes": data.size, "crc32": f"{checksum(data):08x}"}
 
 
-def _table(path: str, note: Any) -> list[pa.RecordBatch]:
-    with noted(path, _WAY_OUT):
+def _table(path: str, note: FileNote) -> list[pa.RecordBatch]:
+    with reading(path, _WAY_OUT):
         data = read_at(path)
     if data is None:
         raise missing(path, _WAY_OUT)
     if len(data) != note["bytes"] or f"{checksum(data):08x}" != note["crc32"]:
         raise damaged(path, f"{len(data)} bytes with a wrong checksum", _WAY_OUT)
-    reader = pa.ipc.open_file(pa.py_buffer(data))
-    return [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    with reading(path, _WAY_OUT):
+        reader = pa.ipc.open_file(pa.py_buffer(data))
+        return [reader.get_batch(number) for number in range(reader.num_record_batches)]

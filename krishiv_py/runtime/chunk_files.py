@@ -22,6 +22,7 @@ import pyarrow as pa
 from krishiv_py.kernels.state.store import Meta, Pages, mapped
 from krishiv_py.storage.checksums import block_checksum, damaged, decode, missing
 from krishiv_py.storage.files import store_at
+from krishiv_py.storage.notes import no_folder
 from krishiv_py.storage.store import Store, Stores
 
 NEW_CHECKPOINT: Final = "put it back from a copy of the checkpoint, or start with a new checkpoint and output folder"
@@ -176,7 +177,8 @@ def _checked(store: Store, root: str, file: str) -> pa.Table:
     name, *expected = file.split(".")
     path = f"{root}/{name}"
     try:
-        opened = store.map(path)
+        with no_folder(path, _WAY_OUT):
+            opened = store.map(path)
     except FileNotFoundError as problem:
         raise missing(path, _WAY_OUT) from problem
     with opened as stream:

@@ -184,8 +184,7 @@ class LedgerClock:
             When it is damaged or missing: without it rows would be classified by no watermark at all.
         """
         store, path = self._place(batch)
-        entry: dict[str, Any] | None = store.read_note(path, NEW_CHECKPOINT, needed=needed and batch > 0)
-        return entry
+        return store.read_note(path, dict[str, Any], NEW_CHECKPOINT, needed=needed and batch > 0)
 
     def write(self, batch: int, entry: dict[str, Any]) -> None:
         """Write the entry for a batch, whole or not at all, and forget an old one."""

@@ -9,27 +9,38 @@ one takes the requests. A batch that is repeated after a crash finds its own not
 from __future__ import annotations
 
 import base64
-import json
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import pyarrow as pa
+from typing_extensions import NotRequired, TypedDict
 
 from krishiv_py.arrays.grouping import buckets, normal_key
 from krishiv_py.arrays.ranges import split
 from krishiv_py.errors import CheckpointError, failure_text
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
-from krishiv_py.storage.checksums import damaged, decode, encode, missing, unsealed
+from krishiv_py.storage.checksums import decode, encode, missing
 from krishiv_py.storage.files import store_at
+from krishiv_py.storage.notes import no_folder, reading
 from krishiv_py.storage.store import Store
 
 CLOSED: Final = "closed"
 """Rows that say that the tasks of a batch have seen its note."""
 _REQUESTS: Final = "closing"
 _NOTE: Final = "closed_keys.json"
+
+
+class ClosedKeys(TypedDict):
+    """The note of the last batch that closed keys: as texts by the number of the stage, and those of batches before it."""
+
+    batch: int
+    seen: bool
+    requests: list[str]
+    keys: dict[str, list[str]]
+    earlier: NotRequired[dict[str, dict[str, list[str]]]]
 
 
 def request(checkpoint: str, keys: Mapping[int, pa.Table], *, durable: bool) -> None:
@@ -72,7 +83,7 @@ class Closings:
     begun: int = -1
     requested: threading.Event | None = None
     kept: int = 0
-    _note: dict[str, Any] | None = attrs.field(init=False)
+    _note: ClosedKeys | None = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._note = _read_note(self.checkpoint)
@@ -92,8 +103,9 @@ class Closings:
             if not taken:
                 return False
             self._forget_done()
-            note = {"batch": batch, "seen": False, "requests": sorted(taken), "keys": _merged(taken)}
-            self._write({**note, "earlier": self._earlier(batch)})
+            earlier = self._earlier(batch)
+            keys = _merged(taken)
+            self._write({"batch": batch, "seen": False, "requests": sorted(taken), "keys": keys, "earlier": earlier})
         return True
 
     def _earlier(self, batch: int) -> dict[str, dict[str, list[str]]]:
@@ -123,7 +135,10 @@ class Closings:
         store, folder = _place(self.checkpoint, _REQUESTS)
         listed = store.entries(folder)
         names = sorted({f.base_name for f in listed if f.base_name.endswith(".json")} - self._done)
-        return {name: store.read_note(f"{folder}/{name}", NEW_CHECKPOINT, needed=True) for name in names}
+        shape, requests = dict[str, list[str]], dict[str, dict[str, list[str]]]()
+        for name in names:
+            requests[name] = store.read_note(f"{folder}/{name}", shape, NEW_CHECKPOINT, needed=True) or {}
+        return requests
 
     @property
     def _done(self) -> set[str]:
@@ -133,9 +148,10 @@ class Closings:
     def _forget_done(self) -> None:
         for name in self._done:
             store, path = _place(self.checkpoint, f"{_REQUESTS}/{name}")
-            store.delete(path)
+            with no_folder(path, NEW_CHECKPOINT):
+                store.delete(path)
 
-    def _write(self, note: dict[str, Any]) -> None:
+    def _write(self, note: ClosedKeys) -> None:
         store, path = _place(self.checkpoint, _NOTE)
         store.write_note(path, note, durable=self.durable)
         self._note = note
@@ -171,7 +187,7 @@ def closed_in(checkpoint: str, batch: int) -> dict[str, list[str]]:
     return {} if note is None else _closed_by_batch(note).get(str(batch), {})
 
 
-def _closed_by_batch(note: Mapping[str, Any]) -> dict[str, dict[str, list[str]]]:
+def _closed_by_batch(note: ClosedKeys) -> dict[str, dict[str, list[str]]]:
     """Return what a note says of the batches that closed keys: the last one, and those before it that stay noted."""
     last = {str(note["batch"]): note["keys"]} if note["seen"] else {}
     return {**note.get("earlier", {}), **last}
@@ -198,17 +214,13 @@ def _merged(requests: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[s
     return merged
 
 
-def _read_note(checkpoint: str) -> dict[str, Any] | None:
+def _read_note(checkpoint: str) -> ClosedKeys | None:
     """Return the note of the last batch that closed keys; None before the first."""
     store, path = _place(checkpoint, _NOTE)
-    data = store.read(path)
-    if data is None:
-        return None
-    try:
-        note: dict[str, Any] = json.loads(unsealed(data, path, NEW_CHECKPOINT))
-        int(note["batch"]), bool(note["seen"]), list(note["requests"]), note["keys"].items()
-    except (AttributeError, KeyError, TypeError, ValueError) as problem:  # whole, but another file
-        raise damaged(path, f"{len(data)} bytes that are not a note of closed keys", NEW_CHECKPOINT) from problem
+    note = store.read_note(path, ClosedKeys, NEW_CHECKPOINT)
+    with reading(path, NEW_CHECKPOINT):
+        for number in () if note is None else (*note["keys"], *note.get("earlier", {})):
+            int(number)
     return note
 
 

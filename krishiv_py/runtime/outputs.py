@@ -6,7 +6,6 @@ that, so a crash at any moment leads to the same batch being run, and its files 
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import warnings
@@ -16,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
+from typing_extensions import TypedDict
 
 from krishiv_py.api.query import Query
 from krishiv_py.connectors.publish import check_sink, writable, write_staged
@@ -28,15 +28,22 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE, RESULTS, place_of
 from krishiv_py.runtime.checkpoint.notes import Begun, CheckpointNotes, moved_to
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
-from krishiv_py.storage.checksums import unsealed
 from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.local import absolute
-from krishiv_py.storage.store import Store, Stores
+from krishiv_py.storage.store import Stores
 
 _NOTES: Final = "_krishiv_outputs"
 _NOTE: Final = ".json"
+_WAY_OUT: Final = "remove it: the query that wrote it makes it again"
 Written: TypeAlias = dict[str, Any]
 _PEOPLE: Final[dict[OutputName, str]] = {"results": RESULTS, "late_rows": LATE}
+
+
+class _OutputNote(TypedDict):
+    """The owner of the files of an output: its rows, and its checkpoint."""
+
+    rows: str
+    checkpoint: str | None
 
 
 def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None) -> None:
@@ -59,7 +66,9 @@ def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None)
     for entry in there:
         if not entry.base_name.endswith(_NOTE):
             continue
-        note = _noted(store, entry.path)
+        note = store.read_note(entry.path, _OutputNote, _WAY_OUT)
+        if note is None:  # its query has just removed it
+            continue
         if note["rows"] != rows:
             then = "whoever reads the folder would take the one for the other"
             hint = f"use another folder, or remove {notes} with all that is in {folder}"
@@ -89,12 +98,6 @@ def _goes_on(other: str, checkpoint: str) -> bool:
     if begun.get("checkpoint") is None or place_of(begun["checkpoint"]) != place_of(other):
         return False
     return Begun.of(other).batches + max(batches_of(other), default=-1) + 1 == int(begun["batches"])
-
-
-def _noted(store: Store, path: str) -> dict[str, Any]:
-    data = store.read(path) or b""
-    note: dict[str, Any] = json.loads(unsealed(data, path, "remove it: the query that wrote it makes it again"))
-    return note
 
 
 @attrs.frozen

@@ -15,15 +15,15 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import types
-import typing
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from fnmatch import fnmatchcase
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlparse
 
 import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
+from typing_extensions import TypedDict
 
 from krishiv_py.connectors.ranges import NotedRanges
 from krishiv_py.engine.stage import Report
@@ -35,27 +35,27 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.running import Control
 from krishiv_py.planner.evolution import Frontiers
 from krishiv_py.replay_files import open_sent
-from krishiv_py.runtime.checkpoint.notes import STATE, Begun, CheckpointNotes, is_there
+from krishiv_py.runtime.checkpoint.notes import STATE, Begun, CheckpointNotes, ClocksNote, PlanNote, StageShape, is_there
 from krishiv_py.runtime.checkpoint.sparklog import entries_of
 from krishiv_py.runtime.ranges.folders import Taken, files_in
 from krishiv_py.runtime.ranges.log import RangeLog
-from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, sealed_parquet, unsealed
+from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, sealed_parquet
 from krishiv_py.storage.files import read_at, store_at, write_at
 from krishiv_py.storage.local import absolute, private_folder
+from krishiv_py.storage.notes import in_shape, note_in, of_types, reading
 from krishiv_py.storage.store import Store
 
-T = TypeVar("T")
 _UNFINISHED: Final = "unfinished.json"
 _MARKS: Final = {
     "manifest.json": "a savepoint",
     "capture.json": "a capture",
     "krishiv/plan.json": "a checkpoint",
     "_krishiv_spool": "the folder of a memory stream",
-    "_krishiv_outputs": "an output folder",
-    "_delta_log": "a Delta table",
+    "_krishiv_outputs/*": "an output folder",
+    "_delta_log/*": "a Delta table",
+    "metadata/*.metadata.json": "an Iceberg table",
 }
-"""Names by which a folder is known that the library writes to, or reads as a whole."""
-_FOLDERS: Final = "_krishiv_outputs", "_delta_log"
+"""The files that say what a folder is that the library writes to, or reads as a whole."""
 _OURS: Final = b'{"crc32": "', b"krishiv "
 """The begin of a note of ours; other programs have files of the same names."""
 
@@ -115,8 +115,13 @@ def _check_around(store: Store, root: str, kind: str) -> None:
     while path.strip("/"):
         for mark, what in _MARKS.items():
             note = f"{path}/{mark}"
-            is_there = bool(store.entries(note)) if mark in _FOLDERS else store.exists(note)
-            if not is_there or (mark.endswith(".json") and not bytes(store.read(note) or b"").startswith(_OURS)):
+            if "*" in mark:
+                is_there = any(fnmatchcase(entry.path, note) for entry in store.entries(note.rpartition("/")[0]))
+            else:
+                is_there = store.exists(note) and (
+                    not mark.endswith(".json") or bytes(store.read(note) or b"").startswith(_OURS)
+                )
+            if not is_there:
                 continue
             then, hint = "it would be read or removed with it", "pass a folder outside of it"
             raise CheckpointError(f"a {kind} is inside of {what}", got=f"{root}, in {path}", then=then, hint=hint)
@@ -139,10 +144,8 @@ def note_of(folder: str, note: str, kind: str, hint: str) -> bytes:
     CheckpointError
         When there is none, or it cannot be read.
     """
-    try:
+    with reading(f"{folder}/{note}", hint):
         data = read_at(f"{folder}/{note}")
-    except (OSError, pa.ArrowException) as problem:
-        raise CheckpointError(f"the {kind} cannot be read", got=failure_text(problem), hint=hint) from problem
     if data is None:
         raise CheckpointError(f"no {kind} is here", got=shown(folder), then="there is nothing to go on from", hint=hint)
     return data
@@ -160,49 +163,6 @@ def check_version(folder: str, kind: str, version: int, newest: int) -> None:
         what = f"the {kind} {folder} is of a later version of krishiv_py"
         got = f"version {version}, known are versions up to {newest}"
         raise CheckpointError(what, got=got, then="it would be misread", hint="use the version that wrote it, or a newer one")
-
-
-@contextlib.contextmanager
-def noted(where: str, way_out: str) -> Iterator[None]:
-    """Let a note or file that is not what the library writes, or is a folder, be an error of ours that names it.
-
-    Raises
-    ------
-    CheckpointError
-        When a field is missing or of another type, or it cannot be read.
-    """
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError, pa.ArrowException) as problem:
-        raise damaged(where, failure_text(problem), way_out) from problem
-
-
-def of_types(kind: type[T], values: Mapping[str, Any], **more: Any) -> T:
-    """Return an object of the values in a note.
-
-    Raises
-    ------
-    TypeError
-        When a field is missing, or of another type.
-    """
-    attrs.resolve_types(kind)  # type: ignore[type-var]  # every kind that is noted is one of attrs
-    for field in attrs.fields(kind):  # type: ignore[arg-type]  # as above
-        if field.name in values and not _is_of(values[field.name], field.type):
-            raise TypeError(f"{field.name} is {type(values[field.name]).__name__}")
-    return kind(**values, **more)
-
-
-def _is_of(value: object, type_: Any) -> bool:
-    if type_ is Any:
-        return True
-    outer, inner = typing.get_origin(type_), typing.get_args(type_)
-    if outer in (typing.Union, types.UnionType):
-        return any(_is_of(value, one) for one in inner)
-    if outer is list:
-        return isinstance(value, list) and all(_is_of(one, inner[0]) for one in value)
-    if outer is dict:
-        return isinstance(value, dict) and all(_is_of(one, inner[1]) for one in value.values())
-    return isinstance(value, type_) and not (type_ is int and isinstance(value, bool))
 
 
 VERSION: Final = 2
@@ -320,7 +280,7 @@ class Savepoint:
         """
         hint = "pass the folder of a savepoint: what query.savepoint(path), session.savepoint(...) or krishiv savepoint wrote"
         manifest = _heard(note_of(folder, MANIFEST, "savepoint", hint), f"{folder}/{MANIFEST}")
-        with noted(f"{folder}/{MANIFEST}", _WAY_OUT):
+        with reading(f"{folder}/{MANIFEST}", _WAY_OUT):
             check_version(folder, "savepoint", manifest["version"], VERSION)
             sources = [of_types(SourceState, each) for each in manifest.pop("sources")]
             stages = [of_types(StageState, each) for each in manifest.pop("stages")]
@@ -328,7 +288,10 @@ class Savepoint:
             opened = of_types(
                 cls, {n: v for n, v in manifest.items() if n in fields}, folder=folder, sources=sources, stages=stages
             )
-            len(opened.note["outline"]["stages"]), moment_of(opened.clocks, opened.now_us)
+            for stage in stages:
+                if stage.shape is not None:
+                    in_shape(stage.shape, StageShape)
+            in_shape(opened.note, PlanNote)["outline"], in_shape(opened.clocks, ClocksNote)
         return opened
 
     @classmethod
@@ -389,7 +352,7 @@ class Savepoint:
         data = read_at(where)
         if data is None:
             raise missing(where, _WAY_OUT)
-        with noted(where, _WAY_OUT):
+        with reading(where, _WAY_OUT):
             known: dict[str, Any] = _heard(data, where)["known"]
         return known
 
@@ -519,17 +482,33 @@ def read_bucket(folder: str, stage: int, bucket: int, *, mapped: bool = False) -
         When a file of it is damaged or missing.
     """
     where = _path(folder, stage, bucket)
-    with noted(f"{where}/{_BUCKET}", _WAY_OUT):
+    with reading(f"{where}/{_BUCKET}", _WAY_OUT):
         data = read_at(f"{where}/{_BUCKET}")
-        return None if data is None else _content(_heard(data, f"{where}/{_BUCKET}"), where, mapped)
+        return None if data is None else _content(in_shape(_heard(data, f"{where}/{_BUCKET}"), _BucketNote), where, mapped)
 
 
-def _content(report: Mapping[str, Any], where: str, mapped: bool) -> BucketContent:
+class _TablesNote(TypedDict):
+    """A file with tables of a bucket: their names and rows, one after the other."""
+
+    file: str
+    bytes: int
+    crc32: str
+    parts: list[list[Any]]
+
+
+class _BucketNote(TypedDict):
+    """The facts of a bucket next to tables, and its tables."""
+
+    known: dict[str, Any]
+    tables: list[_TablesNote]
+
+
+def _content(report: _BucketNote, where: str, mapped: bool) -> BucketContent:
     """Return the tables that a note of a bucket tells of."""
     tables: dict[str, pa.Table] = {}
     for each in report["tables"]:
         path = f"{where}/{each['file']}"
-        with noted(path, _WAY_OUT):
+        with reading(path, _WAY_OUT):
             content = _mapped_at(path) if mapped else read_at(path)
         if content is None:
             raise missing(path, _WAY_OUT)
@@ -538,8 +517,8 @@ def _content(report: Mapping[str, Any], where: str, mapped: bool) -> BucketConte
         rows = pa.ipc.open_file(pa.py_buffer(content)).read_all()
         rows, begin = pa.Table.from_arrays(rows.columns, schema=_plain(rows.schema)), 0
         for name, count in each["parts"]:
-            part = rows.slice(begin, count)
-            tables[name] = part.combine_chunks() if any(c.num_chunks > 1 for c in part.columns) else part
+            part = rows.slice(begin, in_shape(count, int))
+            tables[in_shape(name, str)] = part.combine_chunks() if any(c.num_chunks > 1 for c in part.columns) else part
             begin += count
     return BucketContent(report["known"], tables)
 
@@ -572,7 +551,8 @@ def _heard(data: bytes, where: str) -> Any:
     body, _, end = rest.rpartition(b"\n}\n")
     if end or head != b'{"crc32": "%08x", "note":' % checksum(body):
         raise damaged(where, f"{len(data)} bytes with a wrong checksum", _WAY_OUT)
-    return json.loads(body)
+    with reading(where, _WAY_OUT):
+        return in_shape(json.loads(body), dict)
 
 
 def _described(schema: pa.Schema, described: Mapping[str, str]) -> pa.Schema:
@@ -663,9 +643,9 @@ def _sent(checkpoint: str, number: int, taken: int) -> str | None:
 def read_streams(checkpoint: str) -> dict[str, str]:
     """Return the folders of the memory streams of a checkpoint, by what tells each from others."""
     path = f"{checkpoint}/krishiv/streams.json"
-    data = read_at(path)
-    streams: dict[str, str] = {} if data is None else json.loads(unsealed(data, path, _WAY_OUT))
-    return streams
+    with reading(path, _WAY_OUT):
+        data = read_at(path)
+    return {} if data is None else note_in(data, dict[str, str], path, _WAY_OUT)
 
 
 def write_sources(savepoint: Savepoint, checkpoint: str) -> dict[int, int]:

@@ -8,15 +8,15 @@ that was never written.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import pyarrow as pa
+from typing_extensions import NotRequired, TypedDict
 
 from krishiv_py.connectors.lookup_table import LookupTable, tables_are
 from krishiv_py.plan.running import TableVersion
@@ -27,6 +27,32 @@ from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store
 
 _NOTE: Final = "_in_use.json"
+
+
+class VersionNote(TypedDict):
+    """A version of a table: its file, the checksum of that, and the first batch that had it."""
+
+    file: str
+    sum: NotRequired[int]
+    since: NotRequired[int]
+
+
+class TableNote(VersionNote):
+    """The version of a table that is in force, and those before it that are kept."""
+
+    token: NotRequired[str]
+    version: int
+    loaded_us: int
+    rows: int
+    schema: str
+    earlier: NotRequired[list[VersionNote]]
+
+
+class TablesNote(TypedDict):
+    """The tables of a batch, in the order of the plan."""
+
+    batch: int
+    tables: list[TableNote]
 
 
 @attrs.define(eq=False)
@@ -62,7 +88,7 @@ class LookupTables:
     record: Callable[[], None] = lambda: None
     kept: int = 0
     _loaded: list[pa.Table | None] = attrs.field(init=False)
-    _entries: list[dict[str, Any]] | None = None
+    _entries: list[TableNote] | None = None
     _again: dict[str, pa.Table] = attrs.field(factory=dict)
     """Tables of a batch that is repeated, by their files: this process did not load them."""
 
@@ -117,10 +143,10 @@ class LookupTables:
             self._again[entry["file"]] = noted_table(self.checkpoint, entry)
         return self._again[entry["file"]]
 
-    def _entry(self, token: str) -> tuple[int, dict[str, Any]]:
+    def _entry(self, token: str) -> tuple[int, TableNote]:
         return next((number, entry) for number, entry in enumerate(self._entries or ()) if entry["token"] == token)
 
-    def _noted(self, batch: int) -> dict[str, Any] | None:
+    def _noted(self, batch: int) -> TablesNote | None:
         """Return the last note, as far as it can tell which versions a batch had that is repeated."""
         noted = read_note(self.checkpoint)
         if noted is None:
@@ -134,7 +160,7 @@ class LookupTables:
                     raise missing(path, NEW_CHECKPOINT)
         return noted
 
-    def _current(self, number: int, entry: dict[str, Any] | None, batch: int) -> dict[str, Any]:
+    def _current(self, number: int, entry: TableNote | None, batch: int) -> TableNote:
         """Return the note of a table as it was, or loaded again for a `batch`."""
         table, held, now_us = self.tables[number], self._loaded[number], self.now()
         if held is not None and entry is not None and not table.is_old(entry["loaded_us"], now_us):
@@ -147,30 +173,23 @@ class LookupTables:
         store, path = _place(self.checkpoint, file)
         data = sealed(encode(loaded))
         store.write(path, data, durable=self.durable)
-        known = {"version": 0} if entry is None else entry
-        changed = known.get("sum") != checksum(data)
+        changed = entry is None or entry.get("sum") != checksum(data)
         return {
             "file": file,
             "sum": checksum(data),
-            "version": known["version"] + changed,
-            "since": batch if changed else known.get("since", batch),
+            "version": (0 if entry is None else entry["version"]) + changed,
+            "since": batch if entry is None or changed else entry.get("since", batch),
             "loaded_us": now_us,
             "rows": loaded.num_rows,
             "schema": str(table.schema),
-            "earlier": self._earlier(known, batch) if changed else known.get("earlier", []),
+            "earlier": [] if entry is None else self._earlier(entry, batch) if changed else entry.get("earlier", []),
         }
 
-    def _earlier(self, entry: dict[str, Any], batch: int) -> list[dict[str, Any]]:
+    def _earlier(self, entry: TableNote, batch: int) -> list[VersionNote]:
         """Return the versions before the one that comes with a `batch` that batches which are kept had."""
-        if "file" not in entry:
-            return []
         every = versions_in(entry)
         until = [*(one.get("since", 0) for one in every[1:]), batch]
-        return [
-            {name: one[name] for name in ("file", "sum", "since") if name in one}
-            for one, end in zip(every, until, strict=True)
-            if end > batch - self.kept + 1
-        ]
+        return [_version(one) for one, end in zip(every, until, strict=True) if end > batch - self.kept + 1]
 
     def _forget_others(self, files: list[str]) -> None:
         """Remove the versions that no batch will see any more."""
@@ -188,7 +207,7 @@ class TaskTables:
     batch: int
 
     @cached_property
-    def entries(self) -> dict[str, dict[str, Any]]:
+    def entries(self) -> dict[str, TableNote]:
         """Return what the note says of each table, by its token."""
         note = read_note(self.checkpoint)
         if note is None or note["batch"] != self.batch:
@@ -205,7 +224,7 @@ class TaskTables:
         return noted_table(self.checkpoint, self.entries[token])
 
 
-def noted_table(checkpoint: str, entry: dict[str, Any]) -> pa.Table:
+def noted_table(checkpoint: str, entry: VersionNote) -> pa.Table:
     """Return the table of an entry of the note.
 
     Raises
@@ -228,12 +247,22 @@ def tables_of(checkpoint: str | None, batch: int | None) -> AbstractContextManag
     return tables_are(None if checkpoint is None or batch is None else TaskTables(checkpoint, batch))
 
 
-def versions_in(entry: dict[str, Any]) -> list[dict[str, Any]]:
+def _version(entry: VersionNote) -> VersionNote:
+    """Return the note of a version that another one has replaced."""
+    version = VersionNote(file=entry["file"])
+    if "sum" in entry:
+        version["sum"] = entry["sum"]
+    if "since" in entry:
+        version["since"] = entry["since"]
+    return version
+
+
+def versions_in(entry: TableNote) -> list[VersionNote]:
     """Return the versions of a table that are in the checkpoint, by the entry of the note: the one in force is the last one."""
     return [*entry.get("earlier", ()), entry]
 
 
-def versions_at(checkpoint: str, batch: int) -> list[dict[str, Any] | None]:
+def versions_at(checkpoint: str, batch: int) -> list[VersionNote | None]:
     """Return the entries of the tables that a batch had, in the order of the plan; None for one that is not kept."""
     note = read_note(checkpoint)
     if note is None:
@@ -242,18 +271,10 @@ def versions_at(checkpoint: str, batch: int) -> list[dict[str, Any] | None]:
     return [versions[-1] if versions else None for versions in known]
 
 
-def read_note(checkpoint: str) -> dict[str, Any] | None:
+def read_note(checkpoint: str) -> TablesNote | None:
     """Return which version of each table the last batch has; None before the first."""
     store, path = _place(checkpoint, _NOTE)
-    data = store.read(path)
-    if data is None:
-        return None
-    try:
-        note: dict[str, Any] = json.loads(unsealed(data, path, NEW_CHECKPOINT))
-        int(note["batch"]), [entry["file"] for entry in note["tables"]]
-    except (KeyError, TypeError, ValueError) as problem:  # whole, but another file
-        raise damaged(path, f"{len(data)} bytes that are not a note of tables", NEW_CHECKPOINT) from problem
-    return note
+    return store.read_note(path, TablesNote, NEW_CHECKPOINT)
 
 
 def _place(checkpoint: str, name: str) -> tuple[Store, str]:

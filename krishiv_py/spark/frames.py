@@ -277,7 +277,7 @@ class HandOver(TableSink):
 def _check_home(store: Store, root: str, any_there: bool, *, durable: bool) -> None:
     here = os.path.realpath(root) if store.local else root
     path = f"{root}/{_HOME}"
-    home = store.read_note(path, NEW_CHECKPOINT)
+    home = store.read_note(path, str, NEW_CHECKPOINT)
     if home not in (None, here) and any_there:
         what = "the checkpoint was moved, and it hands results over"
         then = "the query that reads the frame would read all of them again"

@@ -111,8 +111,7 @@ def check_rescaled(checkpoint: str, *, durable: bool) -> None:
 
 
 def _noted(store: Store, root: str) -> dict[str, Any] | None:
-    note: dict[str, Any] | None = store.read_note(f"{root}/{_NOTE}", NEW_CHECKPOINT)
-    return note
+    return store.read_note(f"{root}/{_NOTE}", dict[str, Any], NEW_CHECKPOINT)
 
 
 def _ledger(root: str, batch: int) -> str:

@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.errors import PlanError
-from krishiv_py.storage.checksums import missing, sealed, unsealed
+from krishiv_py.storage.checksums import missing, sealed
+from krishiv_py.storage.notes import note_in, reading
 
 NO_ANSWER: Final = "no store answers there"
 REFUSES: Final = "the store refuses"
@@ -175,18 +176,19 @@ class Store:
         """Write a note as :meth:`write` does: JSON with a checksum."""
         self.write(path, sealed(json.dumps(value).encode()), durable=durable)
 
-    def read_note(self, path: str, way_out: str, *, needed: bool = False) -> Any:
+    def read_note(self, path: str, shape: type[T], way_out: str, *, needed: bool = False) -> T | None:
         """Return what a note says; None if it does not exist.
 
         Raises
         ------
         CheckpointError
-            When it is damaged, or missing though it is `needed`; names it, and the `way_out`.
+            When it is damaged or of another `shape`, or missing though it is `needed`; names it, and the `way_out`.
         """
-        data = self.read(path)
+        with reading(path, way_out):
+            data = self.read(path)
         if data is None and needed:
             raise missing(path, way_out)
-        return None if data is None else json.loads(unsealed(data, path, way_out))
+        return None if data is None else note_in(data, shape, path, way_out)
 
     def write_over(self, old: str | None, path: str, data: bytes, *, durable: bool = False) -> None:
         """Write a file as :meth:`write` does, in the place of an `old` one that nobody needs: that is gone afterwards."""

@@ -13,7 +13,7 @@ import pytest
 from krishiv_py import MemorySink, ParquetSink, Session, count
 from krishiv_py.errors import CheckpointError, KrishivError
 from krishiv_py.redaction import redacted
-from krishiv_py.runtime.savepoints import Savepoint
+from krishiv_py.runtime.savepoints import MANIFEST, Savepoint, begin_folder
 from krishiv_py.storage.checksums import checksum
 
 
@@ -54,6 +54,25 @@ def test_a_savepoint_is_in_no_folder_that_is_something_else(whole: Path, tmp_pat
         query.savepoint(tmp_path / "manifest.json" / "mine")  # a folder of another program
         query.stop()
     assert sorted(whole.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "what"),
+    [
+        ("_delta_log/00000000000000000000.json", "a Delta table"),
+        ("metadata/00000-0b2c.metadata.json", "an Iceberg table"),
+        ("_krishiv_outputs/7.json", "an output folder"),
+    ],
+)
+def test_a_savepoint_is_in_no_table(tmp_path: Path, file: str, what: str) -> None:
+    (tmp_path / "table" / file).parent.mkdir(parents=True)
+    for below in ("table", "table/data"):
+        begin_folder(str(tmp_path / below / "mine"), "savepoint", MANIFEST)  # folders of these names may be anybody's
+        shutil.rmtree(tmp_path / below / "mine")
+    (tmp_path / "table" / file).write_bytes(b"{}")
+    for below in ("table/mine", "table/data/mine"):
+        with pytest.raises(CheckpointError, match=rf"a savepoint is inside of {what}.*Hint: pass a folder outside"):
+            begin_folder(str(tmp_path / below), "savepoint", MANIFEST)
 
 
 def test_a_start_from_a_savepoint_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def follow(checkpoint: str, sources: list[SourceNode]) -> None:
     note = f"{root}/krishiv/streams.json"
     streams = {ReplayLog(s.spool).identity(): s.spool for s in sources if isinstance(s, MemorySource)}
     begun = bool(batches_of(checkpoint))
-    before: dict[str, str] = store.read_note(note, _WAY_OUT, needed=begun and bool(streams)) or {}
+    before = store.read_note(note, dict[str, str], _WAY_OUT, needed=begun and bool(streams)) or {}
     if begun:
         _check_same(before, streams)
         moves = {old: streams[name] for name, old in before.items() if name in streams and streams[name] != old}

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
+from typing_extensions import NotRequired, TypedDict
 
 from krishiv_py.errors import CheckpointError, KrishivError, failure_text, shown
 from krishiv_py.plan.durations import UNSET
@@ -24,8 +25,9 @@ from krishiv_py.planner.fingerprint import differences
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE, batches_of, numbered
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
-from krishiv_py.storage.checksums import missing, sealed, unsealed
+from krishiv_py.storage.checksums import missing, sealed
 from krishiv_py.storage.files import read_at, store_at, write_at
+from krishiv_py.storage.notes import in_shape, note_in, of_types, reading
 from krishiv_py.storage.store import Store
 from krishiv_py.version import __version__
 
@@ -47,7 +49,7 @@ def unnumbered(data: bytes) -> dict[str, Any] | None:
     """Return the plan note of a version that knew neither formats nor checksums; None if this is none."""
     try:
         note = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return note if isinstance(note, dict) and {"plan", "buckets"} <= note.keys() else None
 
@@ -73,6 +75,115 @@ def check_format(note: dict[str, Any], checkpoint: str) -> None:
         )
     got = f"{got}{by}; krishiv_py {__version__} reads formats {OLDEST} to {FORMAT}"
     raise CheckpointError(f"the checkpoint {checkpoint} has a format this version cannot read", got=got, hint=hint)
+
+
+class _Aggregate(TypedDict):
+    """An aggregate of a stage: its name and call, and the types of its partials."""
+
+    name: str
+    call: str
+    parts: list[str]
+
+
+StageShape = TypedDict(
+    "StageShape",
+    {
+        "named": NotRequired[bool],
+        "fixed": dict[str, str],
+        "aggregates": list[_Aggregate],
+        "inputs": list[str],
+        "input types": NotRequired[list[str]],
+        "own": list[str],
+        "own types": NotRequired[list[str]],
+        "keys": NotRequired[list[list[str]]],
+        "carried": NotRequired[list[str]],
+        "row": list[str],
+        "lateness_us": int,
+        "left_us": int,
+        "emit": str,
+        "ttl": "str | None",
+        "late rule": NotRequired[str],
+        "lag_us": NotRequired[int],
+        "wholes": NotRequired[list[list[Any]]],
+        "blind_us": NotRequired[int],
+        "early_us": NotRequired[int],
+        "given_us": NotRequired[int],
+    },
+)
+"""The facts that decide how the state of a stage is read (:func:`krishiv_py.planner.explain.shape_of`).
+
+Earlier versions note less.
+"""
+
+
+class _Stage(TypedDict):
+    """A stage in an outline."""
+
+    name: str
+    keys: int
+    state: bool
+    times: list[list[int]]
+    floor_us: NotRequired[int]
+    columns: NotRequired[dict[str, str]]
+    shape: NotRequired[StageShape]
+
+
+class _ReadNote(TypedDict):
+    """A stream that is read, in an outline."""
+
+    name: str
+    place: str
+    source: str
+    stage: int
+    clock: int
+
+
+class _ClockNote(TypedDict):
+    """A clock in an outline: its stage, and how far it is behind each of its sources."""
+
+    stage: int
+    lags_us: dict[str, int]
+
+
+class _Outline(TypedDict):
+    """The stages and sources of a plan note (:func:`krishiv_py.planner.explain.outline_of`)."""
+
+    stages: list[_Stage]
+    sources: list[str]
+    reads: NotRequired[list[_ReadNote]]
+    clocks: NotRequired[list[_ClockNote]]
+    last: NotRequired[int]
+    tick_us: NotRequired[int]
+    ledger: NotRequired[bool]
+
+
+class _TrackerNote(TypedDict):
+    """Facts of the sources of a clock, and its watermark (:class:`krishiv_py.kernels.watermark.WatermarkTracker`)."""
+
+    current: int
+    newest: NotRequired[dict[str, int]]
+    advanced: NotRequired[dict[str, int]]
+    spoke: NotRequired[dict[str, int]]
+    reached: NotRequired[dict[str, int]]
+    heard: NotRequired[int | None]
+    ended: NotRequired[list[str]]
+
+
+class ClocksNote(TypedDict):
+    """The clocks of a query."""
+
+    tracker: _TrackerNote
+    others: NotRequired[list[_TrackerNote]]
+
+
+class PlanNote(TypedDict):
+    """The plan note."""
+
+    plan: dict[str, str]
+    buckets: int
+    outputs: str
+    outline: NotRequired[_Outline]
+    tables: NotRequired[str]
 
 
 _PLAN: Final = "krishiv/plan.json"
@@ -126,13 +237,16 @@ class CheckpointNotes:
             When it is of another format than this version reads, damaged or missing.
         """
         store, path = self._place(_PLAN)
-        data = store.read(path)
+        with reading(path, NEW_CHECKPOINT):
+            data = store.read(path)
         if data is None:
             if batches_of(self.checkpoint):
                 raise missing(path, NEW_CHECKPOINT)
             return None
-        stored: dict[str, Any] = unnumbered(data) or json.loads(unsealed(data, path, NEW_CHECKPOINT))
+        stored: dict[str, Any] = unnumbered(data) or note_in(data, dict, path, NEW_CHECKPOINT)
         check_format(stored, self.checkpoint)
+        with reading(path, NEW_CHECKPOINT):
+            in_shape(stored, PlanNote)
         return stored
 
     def claim(self, plan: PhysicalPlan, buckets: int, engine: str = "") -> Claim:
@@ -197,12 +311,8 @@ class CheckpointNotes:
     def metrics(self) -> dict[str, Any]:
         """Return the last metrics by bucket; with a warning none, if they are damaged: every bucket tells its own again."""
         store, path = self._place(_METRICS)
-        data = store.read(path)
-        if data is None:
-            return {}
         try:
-            metrics: dict[str, Any] = json.loads(unsealed(data, path, ""))
-            return metrics
+            return store.read_note(path, dict[str, Any], "") or {}
         except CheckpointError:
             warnings.warn(
                 f"the counters noted in {self.checkpoint}/krishiv/{_METRICS} are damaged and left aside: results are right, "
@@ -258,9 +368,10 @@ class Begun:
             When it is damaged, or missing while the state that it tells of is there.
         """
         path = f"{checkpoint}/{_NOTE}"
-        data = read_at(path)
-        if data is not None:
-            return cls(**json.loads(unsealed(data, path, NEW_CHECKPOINT)))
+        with reading(path, NEW_CHECKPOINT):
+            data = read_at(path)
+            if data is not None:
+                return of_types(cls, note_in(data, dict, path, NEW_CHECKPOINT))
         store, root = store_at(checkpoint)
         if store.entries(f"{root}/{STATE}"):
             raise missing(path, NEW_CHECKPOINT)
@@ -297,11 +408,10 @@ def end_move(checkpoint: str) -> None:
 def moved_to(checkpoint: str) -> str | None:
     """Return where the query of a checkpoint goes on; None where it goes on here, as after a move that was broken off."""
     path = f"{checkpoint}/{_MOVED}"
-    data = read_at(path)
-    if data is None:
-        return None
-    to = str(json.loads(unsealed(data, path, f"remove {path}"))["to"])
-    return to if is_there(to, _PLAN) else None
+    with reading(path, f"remove {path}"):
+        data = read_at(path)
+        to = None if data is None else note_in(data, dict[str, str], path, f"remove {path}")["to"]
+    return to if to is not None and is_there(to, _PLAN) else None
 
 
 def is_being_made(checkpoint: str) -> bool:

@@ -28,13 +28,16 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlparse
 
-from krishiv_py.errors import CheckpointError
+from typing_extensions import TypedDict
+
+from krishiv_py.errors import CheckpointError, cut, shown
 from krishiv_py.replay_files import RANGE, open_sent
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.local import DISK
+from krishiv_py.storage.notes import in_shape, no_folder, note_in, reading
 from krishiv_py.storage.store import Store
 
 _CRC: Final = b"crc\0"
@@ -90,11 +93,9 @@ def logged_offsets(lines: list[str], path: str) -> dict[int, int]:
     CheckpointError
         When they are none.
     """
-    try:
+    with reading(path, NEW_CHECKPOINT):
         offsets = [json.loads(line) if line.startswith("{") else {} for line in lines[_HEAD:]]
-        return {number: int(offset["logOffset"]) for number, offset in enumerate(offsets) if "logOffset" in offset}
-    except (TypeError, ValueError) as problem:
-        raise damaged(path, "a line that is not an offset", NEW_CHECKPOINT) from problem
+        return {number: in_shape(offset["logOffset"], int) for number, offset in enumerate(offsets) if "logOffset" in offset}
 
 
 def planned(checkpoint: str, batch: int) -> dict[str, Any]:
@@ -107,11 +108,9 @@ def planned(checkpoint: str, batch: int) -> dict[str, Any]:
     """
     store, path = store_at(f"{checkpoint}/offsets/{batch}")
     lines = checked_lines(store, path)
-    try:
-        planned_ranges: dict[str, Any] = json.loads(lines[1])
-        int(planned_ranges["batchWatermarkMs"]), int(planned_ranges["batchTimestampMs"])
-    except (IndexError, KeyError, TypeError, ValueError) as problem:
-        raise damaged(path, f"{len(lines)} lines", NEW_CHECKPOINT) from problem
+    with reading(path, NEW_CHECKPOINT):
+        planned_ranges = in_shape(json.loads(lines[1]), dict[str, Any])
+        in_shape(planned_ranges["batchWatermarkMs"], int), in_shape(planned_ranges["batchTimestampMs"], int)
     return planned_ranges
 
 
@@ -183,19 +182,18 @@ def ranges_in_plans(checkpoint: str, *, newest: bool = False) -> RangesInPlans:
     batches = numbered(store, f"{root}/offsets")
     for batch in batches[-1:] if newest else reversed(batches):
         path = f"{root}/offsets/{batch}"
-        data = store.read(path)
+        with no_folder(path, NEW_CHECKPOINT):
+            data = store.read(path)
         if data is None or b'"krishiv"' not in data:
             break  # a plan of Spark's, or damaged, which is said where it is read
-        try:
-            ours = json.loads(data.split(b"\n")[1])["krishiv"]
-            noted = ours.get(PLANNED_RANGES, {})
+        with reading(path, NEW_CHECKPOINT):
             _check_plan(data, path)
+            ours = json.loads(data.split(b"\n")[1])["krishiv"]
+            noted = in_shape(ours.get(PLANNED_RANGES, {}), dict[str, list[Any]])
             if noted and not isinstance(ours.get("check"), str) and ours.get("check") != _check_before(noted):
-                raise ValueError
+                raise damaged(path, "a wrong checksum", NEW_CHECKPOINT)
             for source, (entry, position, ranges) in noted.items():
-                by_source.setdefault(int(source), {})[int(entry)] = position, tuple(ranges)
-        except (IndexError, KeyError, TypeError, ValueError) as problem:
-            raise damaged(path, "a wrong checksum", NEW_CHECKPOINT) from problem
+                by_source.setdefault(int(source), {})[int(entry)] = in_shape(position, str), tuple(in_shape(ranges, list[str]))
     return by_source
 
 
@@ -251,6 +249,19 @@ def entries_of(store: Store, root: str) -> list[tuple[str, list[dict[str, Any]]]
     return entries
 
 
+class _Entry(TypedDict):
+    """A file that a file source of Spark's has read."""
+
+    path: str
+    batchId: int  # Spark's own name
+
+
+class _Reader(TypedDict):
+    """The note of a query that reads a memory stream."""
+
+    checkpoint: str
+
+
 def entries_in(lines: list[str], path: str) -> list[dict[str, Any]]:
     """Return what the lines of a file source's log say of the files that were read.
 
@@ -259,14 +270,11 @@ def entries_in(lines: list[str], path: str) -> list[dict[str, Any]]:
     CheckpointError
         When one of them is not an entry.
     """
-    try:
-        entries = [json.loads(line) for line in lines[1:] if line]
-        sound = all(isinstance(e["path"], str) and isinstance(e["batchId"], int) for e in entries)
-    except (KeyError, TypeError, ValueError) as problem:
-        raise damaged(path, "a line that is not an entry", NEW_CHECKPOINT) from problem
-    if lines[0] != "v1" or not entries or not sound:
+    with reading(path, NEW_CHECKPOINT):
+        entries = in_shape([json.loads(line) for line in lines[1:] if line], list[_Entry])
+    if lines[0] != "v1" or not entries:
         raise damaged(path, f"{len(lines)} lines", NEW_CHECKPOINT)
-    return entries
+    return [{**entry} for entry in entries]
 
 
 def strike_out(store: Store, path: str, first: int, **others: Any) -> None:
@@ -409,12 +417,8 @@ def _has_state(store: Store, root: str) -> bool:
 
 
 def _check_identity(store: Store, path: str) -> None:
-    try:
-        identity = json.loads(checked(store, path))["id"]
-        if not isinstance(identity, str):
-            raise TypeError
-    except (KeyError, TypeError, ValueError) as problem:
-        raise damaged(path, "no identity of a query", NEW_CHECKPOINT) from problem
+    with reading(path, NEW_CHECKPOINT):
+        in_shape(json.loads(checked(store, path))["id"], str)
 
 
 def _check_source(store: Store, folder: str, upto: int) -> None:
@@ -428,13 +432,10 @@ def _check_source(store: Store, folder: str, upto: int) -> None:
 
 
 def _number(lines: list[str], name: str, path: str) -> int:
-    try:
+    with reading(path, NEW_CHECKPOINT):
         if lines[0] != "v1":
-            raise ValueError
-        number: Any = json.loads(lines[1])[name]
-        return int(number)
-    except (IndexError, KeyError, TypeError, ValueError) as problem:
-        raise damaged(path, f"{len(lines)} lines without {name}", NEW_CHECKPOINT) from problem
+            raise ValueError(f"its first line is {shown(lines[0])}")
+        return in_shape(json.loads(lines[1])[name], int)
 
 
 _SIGNS: Final = re.compile(
@@ -465,23 +466,28 @@ def lost_file(trace: str, name: str, checkpoint: str) -> CheckpointError | None:
     if _STORE.search(cause) and not _NOT_THERE.search(trace):
         return CheckpointError(
             f"query {name!r} failed: the store did not take or give a file of the checkpoint",
-            got=cause.removeprefix("Caused by: ").strip()[:300],
+            got=cut(cause.removeprefix("Caused by: ").strip(), 300),
             then="the micro-batch is not finished, and the checkpoint is as whole as before",
             hint="see that the store can be reached and its credentials are valid, and start the query again",
         )
     match = _PATH.search(trace)
     where = match[0] if match else damaged_state(checkpoint) or f"a file of Spark's in {checkpoint}/state"
     what = f"query {name!r} failed: {where} cannot be read"
-    return CheckpointError(what, got=cause.removeprefix("Caused by: ").strip()[:300], hint=NEW_CHECKPOINT)
+    return CheckpointError(what, got=cut(cause.removeprefix("Caused by: ").strip(), 300), hint=NEW_CHECKPOINT)
 
 
 _READER: Final = "_krishiv_reader_"
 
 
+_READERS_WAY_OUT: Final = "remove it, and start the query that wrote it once more"
+
+
 def note_reader(spool: str, checkpoint: str) -> None:
     """Note next to the sends that a query reads them: what it did not read stays, as long as its checkpoint."""
     mark = f"{checksum(checkpoint.encode()):08x}"
-    DISK.write_note(f"{spool}/{_READER}{mark}.json", {"checkpoint": checkpoint})
+    path = f"{spool}/{_READER}{mark}.json"
+    with no_folder(path, _READERS_WAY_OUT):
+        DISK.write_note(path, {"checkpoint": checkpoint})
 
 
 def trim(spool: str) -> int:
@@ -510,8 +516,9 @@ def check_begin(checkpoint: str, stream: ReplayLog, known: bool) -> None:
 
 def _checkpoint(note: Path) -> str | None:
     """Return the checkpoint of a reader; None, and no note any more, if that is gone."""
-    data = unsealed(note.read_bytes(), str(note), "remove it, and start the query that wrote it once more")
-    checkpoint = str(json.loads(data)["checkpoint"])
+    with no_folder(str(note), _READERS_WAY_OUT):
+        data = note.read_bytes()
+    checkpoint = note_in(data, _Reader, str(note), _READERS_WAY_OUT)["checkpoint"]
     store, root = store_at(checkpoint)
     if not store.exists(f"{root}/krishiv/plan.json"):
         note.unlink()
@@ -572,7 +579,8 @@ def checked(store: Store, path: str) -> bytes:
     CheckpointError
         When it is missing, or not what its checksum says; names it.
     """
-    data = store.read(path)
+    with no_folder(path, NEW_CHECKPOINT):
+        data = store.read(path)
     if data is None:
         raise missing(path, NEW_CHECKPOINT)
     if store.local:

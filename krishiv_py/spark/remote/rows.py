@@ -197,7 +197,7 @@ def noted_failure(checkpoint: str) -> KrishivError | None:
     """In the client: what was noted."""
     store, path = _place(checkpoint)
     try:
-        report = store.read_note(path, "start() goes on from the checkpoint")
+        report = store.read_note(path, dict[str, str], "start() goes on from the checkpoint")
     except CheckpointError as problem:
         return problem
     if report is None:
