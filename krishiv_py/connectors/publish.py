@@ -199,10 +199,12 @@ def write_staged(
     *,
     durable: bool = False,
     staged_in: str | None = None,
+    claimed: bool = False,
 ) -> list[str]:
     """Write one table of a micro-batch where nobody sees it; `part` tells the tables of a batch apart.
 
-    It waits in the folder `staged_in`, by default in one of the batch.
+    It waits in the folder `staged_in`, by default in one of the batch. A folder that a query has `claimed` is away when it is
+    missing: nothing is made below the place of a mount.
 
     Gives the texts for :meth:`Publisher.publish`, one for each file: its name, after the folder of its partition.
     """
@@ -214,7 +216,7 @@ def write_staged(
     texts = []
     with placed(folder):
         if store.needs_folders:
-            store.add_folder(staging)
+            store.add_folder(staging, above=not claimed)
         for below, some in parts:
             name, place = f"{part:05d}-{uuid.uuid4().hex}{sink.suffix}", f"{below}/" if below else ""
             final, hidden = f"{place}{stem_of(mark, batch_id)}{name}", f"{staging}/{name}"
@@ -248,6 +250,8 @@ class Publisher:
     mark: str
     durable: bool = False
     alone: bool = False
+    claimed: bool = False
+    """True if a query has made the folder, which is away when it is missing."""
     _first: bool = True
 
     def staging(self, batch_id: int) -> str:
@@ -278,14 +282,15 @@ class Publisher:
         self._check_staged(store, root, batch_id, staged)
         if self._first:  # only the first batch after a start can be a repetition
             with writable(self.folder):
-                store.add_folder(root)
-            # what waits goes first: whoever was thought dead cannot publish it after the listing that follows
-            gone = store.give_up(root, f"part-{self.mark}-", uploads)
-            if gone:
-                raise _gone(f"{gone} of {len(uploads)} uploads to {root}")
-            self._give_up_staged(store, root, batch_id, staged)
-            there = _with_partitions(store, store.entries(root))
-            store.delete(*(file.path for file in there if self._repeated(file.base_name, batch_id)))
+                if not self.claimed:
+                    store.add_folder(root)
+                # what waits goes first: whoever was thought dead cannot publish it after the listing that follows
+                gone = store.give_up(root, f"part-{self.mark}-", uploads)
+                if gone:
+                    raise _gone(f"{gone} of {len(uploads)} uploads to {root}")
+                self._give_up_staged(store, root, batch_id, staged)
+                there = _with_partitions(store, store.entries(root))
+                store.delete(*(file.path for file in there if self._repeated(file.base_name, batch_id)))
         self._first = False
         with placed(self.folder):
             for each in uploads:

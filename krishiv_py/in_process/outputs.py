@@ -85,7 +85,9 @@ class ToFiles:
         size = -(-n // self.workers.count) if self.sink.in_threads and n >= _SHARED_ROWS else n
         parts = [rows.slice(begin, size) for begin in range(0, n, size or 1)]
         staged_in = to.staging(batch_id)
-        write = partial(write_staged, self.sink, to.folder, to.mark, batch_id, durable=to.durable, staged_in=staged_in)
+        write = partial(
+            write_staged, self.sink, to.folder, to.mark, batch_id, durable=to.durable, staged_in=staged_in, claimed=to.claimed
+        )
         with blamed(self.sink, batch_id):
             written = self.workers.run([partial(write, number, part) for number, part in enumerate(parts)])
         to.publish(batch_id, [name for names in written for name in names])
@@ -205,7 +207,7 @@ def _output(sink: Sink, output: OutputOf, workers: Workers, *, durable: bool, in
             folder = folder_of(sink) or ""
             # of other stores a folder is only the names in it; nobody says when a driver has ended
             alone = bool(folder) and not in_driver and store_at(folder)[0].local
-            return ToFiles(sink, Publisher(folder, output.query_id, durable, alone), workers)
+            return ToFiles(sink, Publisher(folder, output.query_id, durable, alone, claimed=not in_driver), workers)
     rows, attribute = ("results", "results") if output.output == "results" else ("late rows", "late")
     read = f", or read StepOutput.{attribute}" if in_driver else ", or use Session.embedded()"
     what = f"a {'Driver' if in_driver else 'session in process'} cannot write {rows} to a sink that needs Spark"

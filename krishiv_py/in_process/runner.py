@@ -180,11 +180,16 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         ledger = BucketMetrics(_NoNotes(checkpoint), plan.stages, plan.last, plan.clocks.initial)
         kept, workers = batches._kept, Workers(self.workers)
 
+        is_claimed = False
+
         def ends() -> Ends:
+            nonlocal is_claimed
             aligned = alignments(plan, lambda: ledger.sources_us, now)
             ledger.aligned = tuple({id(a): a for a, _ in aligned.values()}.values())
             streams = readers(plan, checkpoint, now, aligned, durable=durable, workers=self.workers, kept=kept)
-            claim_outputs(plan, sinks, claim.outputs, checkpoint)
+            if not is_claimed:  # later on a missing folder is away, and is not made again
+                claim_outputs(plan, sinks, claim.outputs, checkpoint)
+                is_claimed = True
             outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable, workers=workers)
             begun, looked_up = max(batches_of(checkpoint), default=-1), lookup_tables(plan)
             tables = LookupTables(checkpoint, looked_up, now, durable, begun, notes.has_tables, notes.note_tables, kept)

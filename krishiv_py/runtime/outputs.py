@@ -18,7 +18,7 @@ import pyarrow as pa
 from typing_extensions import TypedDict
 
 from krishiv_py.api.query import Query
-from krishiv_py.connectors.publish import check_sink, writable, write_staged
+from krishiv_py.connectors.publish import STAGING, check_sink, writable, write_staged
 from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
 from krishiv_py.connectors.sinks.known import ReadableSink, described, side_output
 from krishiv_py.errors import CheckpointError, PlanError, users_line
@@ -83,6 +83,8 @@ def claim_folder(sink: FolderSink, rows: str, mark: str, checkpoint: str | None)
             )
     with writable(folder):
         store.write_note(f"{notes}/{mark}{_NOTE}", {"rows": rows, "checkpoint": checkpoint})
+        if store.needs_folders:
+            store.add_folder(f"{root}/{STAGING}")  # no batch makes it, so that none is written below the place of a mount
 
 
 def _is_copy(other: str | None, checkpoint: str) -> bool:
@@ -120,7 +122,7 @@ class TaskOutput:
         if kind not in self.sinks:
             return None
         folder, sink = self.sinks[kind]
-        names = write_staged(sink, folder, self.mark, self.first + batch_id, bucket, table, durable=self.durable)
+        names = write_staged(sink, folder, self.mark, self.first + batch_id, bucket, table, durable=self.durable, claimed=True)
         return {"kind": kind, "names": names, "rows": table.num_rows}
 
 

@@ -191,7 +191,7 @@ def output_for(sink: Sink, output: OutputOf, mark: str, *, kind: str | None = No
     kind = _KINDS[output.output] if kind is None else kind
     match sink:
         case FileSink():
-            return TaskFiles(kind, Publisher(folder_of(sink) or "", mark, durable))
+            return TaskFiles(kind, Publisher(folder_of(sink) or "", mark, durable, claimed=True))
         case SparkFileSink():
             return SparkFiles(kind, sink, output.schema, Publisher(folder_of(sink) or "", mark, durable))
         case TableSink():

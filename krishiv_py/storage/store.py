@@ -226,9 +226,9 @@ class Store:
         """Make a folder of the library's own, and those above it; on this machine for this user alone."""
         self.add_folder(path)
 
-    def add_folder(self, path: str) -> None:
-        """Make a folder for files of the user's, and those above it."""
-        self.arrow.create_dir(path, recursive=True)
+    def add_folder(self, path: str, *, above: bool = True) -> None:
+        """Make a folder for files of the user's, and those `above` it, which have to be there otherwise."""
+        self.arrow.create_dir(path, recursive=above)
 
     def rename(self, moves: Sequence[tuple[str, str]]) -> None:
         """Give files other names, in this order."""
@@ -389,7 +389,7 @@ class CopyingBucket(BucketStore):
         """Give an object another name, without its bytes leaving the store; `target` must be nobody else's name."""
         raise NotImplementedError
 
-    def add_folder(self, path: str) -> None:
+    def add_folder(self, path: str, *, above: bool = True) -> None:
         """See Store; an empty object represents the folder, as Hadoop's connectors and Arrow have it.
 
         Arrow's own way looks at the bucket, for which one may have no right, and would make one that does not exist.

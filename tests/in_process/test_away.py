@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import MemorySink, Session, count
+from krishiv_py import MemorySink, ParquetSink, Session, count
 from krishiv_py.cli.main import main
 from krishiv_py.connectors import OutputBatch, TableSink
 from krishiv_py.errors import CheckpointError, KrishivError, OperatorError, SourceError
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(tries|is tried) again")
 
 HOLDER = """
 import sys
-from krishiv_py import MemorySink, Session, count
+from krishiv_py import MemorySink, ParquetSink, Session, count
 session = Session.in_process()
 stream, _ = session.memory_stream("at bigint", spool=sys.argv[2])
 stream.watermark("at", 0).tumbling_window(10).agg(count()).start(MemorySink(), checkpoint=sys.argv[1])
@@ -157,6 +157,34 @@ def test_a_folder_that_is_not_mounted_is_waited_for(tmp_path: Path) -> None:
     with patient("0 s") as session, pytest.raises(SourceError) as missing:
         session.read_parquet(tmp_path / "none", "at bigint", streaming=True)
     assert missing.value.transient
+
+
+@pytest.mark.parametrize("below", ["out", ""], ids=["a folder below the mount", "the mount itself"])
+@pytest.mark.parametrize("is_empty", [False, True], ids=["nothing is there", "an empty folder is there"])
+def test_a_folder_of_results_that_is_not_mounted_is_waited_for(tmp_path: Path, below: str, is_empty: bool) -> None:
+    """Nothing is written at the place of the mount meanwhile: it would be hidden when the mount is back."""
+    mount, away = tmp_path / "mount", tmp_path / "away"
+    mount.mkdir()
+    with patient() as session:
+        stream, sender = session.memory_stream("at bigint")
+        plan = stream.watermark("at", 0).tumbling_window(10).agg(count())
+        query = plan.start(ParquetSink(mount / below), checkpoint=str(tmp_path / "check"))
+        for begin in range(0, 90, 30):
+            mount.rename(away)
+            if is_empty:
+                mount.mkdir()
+            sender.send([{"at": moment} for moment in range(begin, begin + 30, 5)])
+            while not query.progress.trouble:
+                threading.Event().wait(0.02)
+            if is_empty:
+                assert list(mount.rglob("*")) == []
+                mount.rmdir()
+            away.rename(mount)
+            query.process_all_available()
+        query.stop()
+    written = [pq.read_table(file) for file in sorted((mount / below).glob("*.parquet"))]
+    assert sorted(start for table in written for start in table["window_start"].to_pylist()) == list(range(0, 80, 10))
+    assert {rows for table in written for rows in table["count"].to_pylist()} == {2}
 
 
 def test_a_checkpoint_whose_holder_is_ending_is_waited_for(tmp_path: Path) -> None:

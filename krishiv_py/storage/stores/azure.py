@@ -234,7 +234,7 @@ class Azure(CopyingBucket):
                 return None
         return done["e_tag"]
 
-    def add_folder(self, path: str) -> None:
+    def add_folder(self, path: str, *, above: bool = True) -> None:
         """See Store."""
         Store.add_folder(self, path)
 
