@@ -20,6 +20,9 @@ from krishiv_py.storage import local
 if "own-handler" in sys.argv:
     import signal
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+if "owned" in sys.argv:
+    from krishiv_py import own_process
+    own_process()
 folder = local.new_folder("x")
 open(folder + "/state", "w").write("kept")
 if "fork" in sys.argv and os.fork() == 0:
@@ -57,11 +60,13 @@ def test_a_killed_process_leaves_what_the_next_one_removes(here: Path) -> None:
     living.wait()
 
 
-@pytest.mark.parametrize(("how", "code"), [((), 143), (("own-handler",), 7)])
-def test_a_terminated_process_tidies_up_and_exits_with_143(here: Path, how: tuple[str, ...], code: int) -> None:
+@pytest.mark.parametrize(("how", "code"), [(("owned",), 143), (("own-handler",), 7), ((), -signal.SIGTERM)])
+def test_a_terminated_process_tidies_up_or_the_next_one_does(here: Path, how: tuple[str, ...], code: int) -> None:
     process, folder = holder(here, *how)
     process.terminate()
     assert process.wait() == code
+    if not how:  # nobody handles the signal
+        local.remove_leftovers()
     assert not folder.parent.exists()
 
 
