@@ -175,9 +175,7 @@ def _newest_mark(was: Mapping[str, Any], wholes: Sequence[Sequence[Any]]) -> int
 
 
 def _early_until(was: Mapping[str, Any], now: Mapping[str, Any], stage: StagePlan, savepoint: Savepoint, number: int) -> int:
-    """Return up to which end windows may have early results that state does not hold; final results stand for themselves."""
-    if now["emit"] == "final":
-        return UNSET
+    """Return up to which end windows may have early results that state does not hold."""
     early_us = int(was.get("early_us", UNSET))
     if "firings" in was["fixed"] and "firings" not in now["fixed"]:
         grid, buckets = inside_of(stage.spec).operation.extent.grid, savepoint.stages[number].buckets
@@ -223,6 +221,7 @@ def _go_on(stage: StagePlan, bucket: Bucket, was: Mapping[str, Any], now: Mappin
     logged, logs = ("firings" in shape["fixed"] for shape in (was, now))
     of_other_rules = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))
     of_other_lateness = was["lateness_us"] != now["lateness_us"]
+    final_until_now = was["emit"] == "final" and frontiers.final  # else no batch has run with final results
     unknown = spec.wholes[-1][0] if shows_otherwise(was, now) else None
     discarded = was["fixed"].get("firings", "").endswith("discarding")
     discards = spec.options.accumulation == "discarding"
@@ -245,9 +244,9 @@ def _go_on(stage: StagePlan, bucket: Bucket, was: Mapping[str, Any], now: Mappin
     elif logs and "runs:sl" in bucket.meta:
         with_rows_of_their_own(spec, bucket, frontiers.given_us)
     elif route == "session" and not logs and (of_other_rules or of_other_lateness) and "fired_at" in bucket.meta:
-        go_on_as(spec, bucket)
+        go_on_as(spec, bucket, UNSET if final_until_now or was["emit"] != "final" else frontiers.given_us)
     elif route == "capped session" and not logs and (of_other_rules or of_other_lateness):
-        look_again(spec, bucket, was["lateness_us"] if was["emit"] == "final" else 0)
+        look_again(spec, bucket, was["lateness_us"] if was["emit"] == "final" else 0, stale=final_until_now)
 
 
 _SESSIONS: Final = {

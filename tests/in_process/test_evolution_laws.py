@@ -4,6 +4,7 @@ Every operator, with random lags and lateness of each of its stages, on random r
 needed:
 
 * *undone*: plans that come and go between two batches leave each batch what it is without them, late rows included;
+* *emitted otherwise*: the same of the emission, with lateness and the late rule;
 * *within the lag*: if no row is later than the smallest lag, all plans give the same results, so a query whose plan changes
   at any time gives each of them once, and no row is late at any stage;
 * *same*: a savepoint that is made right after a start equals the one that was started from.
@@ -27,7 +28,9 @@ from krishiv_py import CheckpointError, MultiSourceWatermarkSpec, WatermarkSpec,
 from krishiv_py.runtime.savepoints import Savepoint
 from krishiv_py.testing import Driver, stream_of, union_of
 from tests.in_process.test_evolution import Rows
-from tests.in_process.test_evolution_random import try_all
+from tests.in_process.test_evolution_random import ODD, WINDOWS, Way, try_all
+from tests.in_process.test_evolution_random import drawn as ways
+from tests.in_process.test_evolution_random import rows_of as keyed_rows
 
 SCHEMA = "user string, at bigint, v bigint"
 RIGHT = "user string, rat bigint, w bigint"
@@ -215,7 +218,32 @@ def same(seed: int, folder: Path) -> str:
     return f"{kind} {times}"
 
 
-LAWS = {"undone": undone, "within the lag": within_the_lag, "same": same}
+def emitted_otherwise(seed: int, folder: Path) -> str:
+    """Other emissions, lateness and late rules that come and go between batches, of windows without a trigger."""
+    chance = random.Random(f"emitted {seed}")
+    kind = chance.choice(list(WINDOWS))
+
+    def plan(way: Way) -> Any:
+        return way.on(kind, stream_of(f"`{ODD}` string, at bigint, v bigint"), nested=False, named=None)
+
+    def some() -> Way:
+        return attrs.evolve(ways(chance, kind), trigger=None, discarding=False)
+
+    way = some()
+    once, driver, went = Driver(plan(way)), Driver(plan(way)), f"{kind} {way}"
+    for number, batch in enumerate([*keyed_rows(chance, 8, nested=False), None]):
+        others = [some() for _ in range(chance.choice([0, 0, 1, 2]))]
+        for index, other in enumerate([*others, way] if others else []):
+            driver = Driver(plan(other), savepoint=driver.savepoint(str(folder / f"{number} {index}")))
+        went += f"; before batch {number}: {others}"
+        if chance.random() < 0.2:
+            driver = driver.restarted()
+        outs = [said(d.close() if batch is None else d.send(batch)) for d in (once, driver)]
+        assert outs[1] == outs[0], (seed, went, number)
+    return went
+
+
+LAWS = {"undone": undone, "emitted otherwise": emitted_otherwise, "within the lag": within_the_lag, "same": same}
 
 
 @pytest.mark.parametrize("seed", range(20))

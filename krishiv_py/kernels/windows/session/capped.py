@@ -126,17 +126,17 @@ class CappedSessionOperator(FiringOperator):
         return _Step(self, bucket, moment).drop(DeadKeys.of(dead, self.layout.key_names))
 
 
-def look_again(spec: OperatorSpec, bucket: Bucket, waited_us: int) -> None:
+def look_again(spec: OperatorSpec, bucket: Bucket, waited_us: int, *, stale: bool) -> None:
     """Let a bucket go on under another lateness or emission: each key is looked at in the next step (SEMANTICS §12.3).
 
     Until then results waited for the watermark to pass their end by `waited_us`. With ``final`` results that stand count for
-    nothing, as each session has one when it leaves.
+    nothing, as each session has one when it leaves; they are `stale` once a batch has run so.
     """
     operator = CappedSessionOperator(spec.plain)
     log, timers = KeyedLog(bucket, "k", operator.log.schema, operator.log.compact), DueQueue(bucket, "w", operator.finest_us)
     ahead = [t.select([HASH, START]) for t in DueQueue(bucket, "r", operator.finest_us).written()]
     entries = log.everything()
-    if operator.mode == "final":
+    if stale:
         entries = entries.filter(pa.array(entries[KIND].to_numpy() != STANDING))
         log.clear()
         log.append(entries)
@@ -327,8 +327,9 @@ class _Step:
         of_session = np.empty(sessions.n, np.int64)
         of_session[sessions.ids] = groups
         complete = sessions.ends <= self.due_at
-        standing = entries.filter(pa.array(alive.standing))
-        before = _Standing(standing, alive.groups[alive.standing], sessions, of_session)
+        shown = alive.standing & (self.op.mode != "final")
+        standing = entries.filter(pa.array(shown))
+        before = _Standing(standing, alive.groups[shown], sessions, of_session)
         changed = np.zeros(sessions.n, np.bool_)
         came = rows[SEQ].to_numpy() == seq
         changed[sessions.ids[came]] = True

@@ -85,10 +85,11 @@ class SessionOperator(FiringOperator):
         return _Step(self, bucket, moment).drop(DeadKeys.of(dead, self.layout.key_names))
 
 
-def go_on_as(spec: OperatorSpec, bucket: Bucket) -> None:
+def go_on_as(spec: OperatorSpec, bucket: Bucket, given_us: int) -> None:
     """Let a bucket go on under another emission, late rule or lateness than its sessions were kept under (SEMANTICS §12.3).
 
-    Sessions that have fired are kept where they fire again: with ``final`` all of them do, once, when they leave.
+    Sessions that have fired are kept where they fire again: with ``final`` all of them do, once, when they leave. Those that
+    end up to `given_us` are as they were when they fired: no batch has run since results became final.
 
     Raises
     ------
@@ -100,6 +101,10 @@ def go_on_as(spec: OperatorSpec, bucket: Bucket) -> None:
     waiting, fired = (DueQueue(bucket, name, operator.finest_us) for name in ("w", "f"))
     skeleton = Skeleton(bucket, progress.closed_at, touching=operator.rows.touching)
     waits, over = (pa.concat_tables([operator.stored.empty_table(), *queue.pop(END_OF_TIME)]) for queue in (waiting, fired))
+    if operator.mode != "final":
+        back = (waits[DUE].to_numpy() <= given_us) & (waits[FIRED].to_numpy() > 0) & (waits[KIND].to_numpy() == HELD)
+        over = pa.concat_tables([over, waits.filter(pa.array(back))])
+        waits = waits.filter(pa.array(~back))
     if operator.mode == "retractions":
         known = set(waits.filter(pa.array(waits[KIND].to_numpy() == STANDING))[HASH].to_pylist())
         data = waits.filter(pa.array((waits[KIND].to_numpy() == HELD) & (waits[FIRED].to_numpy() > 0)))
@@ -110,10 +115,8 @@ def go_on_as(spec: OperatorSpec, bucket: Bucket) -> None:
                 then="their first result would stand next to the next one",
                 hint="make the savepoint once the watermark has passed these sessions, or keep the emission",
             )
-    else:
-        waits = waits.filter(pa.array(waits[KIND].to_numpy() == HELD))
-    if not operator.keeps_fired:  # but with `final` they have had their last result
-        waits, over = pa.concat_tables([waits, over]) if operator.mode == "final" else waits, over.slice(0, 0)
+    if operator.mode == "final":
+        waits, over = pa.concat_tables([waits, over]), over.slice(0, 0)
     for rows in (waits, over):
         skeleton.append(rows[HASH].to_numpy(), rows[START].to_numpy(), rows[END].to_numpy())
     waiting.insert(waits, progress.fired_at)
@@ -147,7 +150,7 @@ class _Step:
         pool = self._take_in(split.rows, turns) if split.rows.num_rows else []
         pool += self.waiting.pop(self.due_at)
         results = self._settle(pa.concat_tables(pool)) if pool else self.op.emitter.concat([])
-        if self.op.keeps_fired:
+        if len(self.fired):  # also where a plan before kept them
             self.fired.pop(self.horizon)
         attrs.evolve(self.progress, fired_at=self.due.reached_us, closed_at=self.horizon).store(self.bucket)
         held = len(self.waiting) + len(self.fired)
@@ -299,7 +302,8 @@ class _Step:
         if self.op.keeps_fired:
             self._keep(merged, index + 1)
         firing = Firing(merged, pane_names(self.op.mode, changed), index)
-        return change_log(self.op.emitter, pool.filter(pa.array(standing)), parts.ids[standing], firing)
+        withdrawn = standing if self.op.mode == "retractions" else np.zeros(len(standing), np.bool_)  # of a plan before
+        return change_log(self.op.emitter, pool.filter(pa.array(withdrawn)), parts.ids[withdrawn], firing)
 
     def _keep(self, merged: pa.Table, fired: Ints) -> None:
         ends = merged[END].to_numpy()
