@@ -18,13 +18,14 @@ Python has no times, and texts of times are not the same everywhere.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import datetime as dt
 import decimal
 import itertools
 import math
 import re
 import zoneinfo
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
@@ -66,7 +67,7 @@ def not_written(name: str, where: str, what: str, hint: str) -> OperatorError:
     return OperatorError(f"a value cannot be written to {where}", got=f"{what} in {shown(name)}", then=then, hint=hint)
 
 
-_COMMON_TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+_COMMON_TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6}0*)?)?"
 _ZONE: Final = r"(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"
 _ISO_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _Flags: TypeAlias = "np.ndarray[Any, Any]"
@@ -176,7 +177,36 @@ def column(values: Sequence[Any], type_: pa.DataType, *, extra_fields: bool = Fa
             exact = None  # the careful way finds the value, or takes it
         if exact is not None:
             return exact
-    return _carefully(values, type_, careful)
+    return _apart(values, type_, None)
+
+
+def fitting(values: Sequence[Any], type_: pa.DataType, *, extra_fields: bool = False) -> tuple[pa.Array, dict[int, UnfitError]]:
+    """Return values as :func:`column` does, with null for those that do not fit, and why, by their places.
+
+    Examples
+    --------
+    >>> array, unfit = fitting([1, "two", 3.0], pa.int64())
+    >>> array.to_pylist(), str(unfit[1])
+    ([1, None, 3], 'a value of type str is not a bigint: it is another kind of value')
+    """
+    unfit: dict[int, UnfitError] = {}
+    if pa.types.is_nested(type_) or _rules(type_)[1] is None:
+        return _by_halves(values, type_, extra_fields, 0, unfit), unfit
+    return _apart(values, type_, unfit), unfit
+
+
+def _by_halves(
+    values: Sequence[Any], type_: pa.DataType, extra_fields: bool, first: int, unfit: dict[int, UnfitError]
+) -> pa.Array:
+    try:
+        return column(values, type_, extra_fields=extra_fields)
+    except UnfitError as problem:
+        if len(values) == 1:
+            unfit[first] = problem
+            return pa.nulls(1, type_)
+    middle = len(values) // 2
+    left = _by_halves(values[:middle], type_, extra_fields, first, unfit)
+    return pa.concat_arrays([left, _by_halves(values[middle:], type_, extra_fields, first + middle, unfit)])
 
 
 def _at_once(values: Sequence[Any], type_: pa.DataType) -> pa.Array | None:
@@ -196,35 +226,112 @@ def _at_once(values: Sequence[Any], type_: pa.DataType) -> pa.Array | None:
     return pa.array(values, type_)
 
 
+_WRITTEN: Final = ((_ZONE, pa.timestamp("us", "UTC")), ("$", pa.timestamp("us")))
+
+
 def _common_times(texts: pa.Array, type_: pa.DataType) -> pa.Array | None:
     """Return the times of ISO 8601 texts, which either all name a zone or none does; None where one is written otherwise."""
-    for ending, written in ((_ZONE, pa.timestamp("us", "UTC")), ("$", pa.timestamp("us"))):
+    for ending, written in _WRITTEN:
         if pc.all(pc.match_substring_regex(texts, _COMMON_TIME + ending), min_count=0).as_py():
-            numbers = texts.cast(written).cast(pa.int64())
-            exact = (type_.tz or not written.tz) and (pc.min(numbers).as_py() or 0) >= _FIRST_US
-            return numbers.cast(type_) if exact else None
+            return _exact_times(texts, written, type_)
     return None
 
 
-def _carefully(values: Sequence[Any], type_: pa.DataType, careful: Callable[[Any, pa.DataType], Any]) -> pa.Array:
-    exact = []
-    for i, value in enumerate(values):
+def _exact_times(texts: pa.Array, written: pa.DataType, type_: pa.DataType) -> pa.Array | None:
+    try:
+        times = texts.cast(written)
+    except pa.ArrowInvalid:  # Arrow refuses nine digits of a second, the last of which may be zeros
+        times = pc.replace_substring_regex(texts, r"(\.[0-9]{6})0+", r"\1").cast(written)
+    numbers = times.cast(pa.int64())
+    exact = (type_.tz or not written.tz) and (pc.min(numbers).as_py() or 0) >= _FIRST_US
+    return numbers.cast(type_) if exact else None
+
+
+def _apart(values: Sequence[Any], type_: pa.DataType, unfit: dict[int, UnfitError] | None) -> pa.Array:
+    """Return values that are of several kinds: those of the common ones at once, and each of the others alone.
+
+    The first that does not fit is raised; with `unfit` all that do not are noted there.
+    """
+    plain, careful = _rules(type_)
+    assert careful is not None
+    parts = list(_together(values, type_, plain))
+    rest = np.ones(len(values), np.bool_)
+    for places, _ in parts:
+        rest[places] = False
+    alone = np.flatnonzero(rest)
+    exact = _carefully(values, alone.tolist(), type_, careful, unfit)
+    order = np.argsort(np.concatenate([*(places for places, _ in parts), alone]), kind="stable")
+    return pa.concat_arrays([*(part for _, part in parts), exact]).take(pa.array(order))
+
+
+def _together(values: Sequence[Any], type_: pa.DataType, plain: frozenset[type]) -> Iterator[tuple[_Flags, pa.Array]]:
+    """Yield values that are taken at once, of one kind or times as texts of one form, with their places."""
+    if pa.types.is_timestamp(type_):
+        yield from _texts_together(values, type_)
+        likely = [_is_plain_time(value) for value in values]
+    else:
+        likely = [kind in plain for kind in map(type, values)]
+    places = np.flatnonzero(likely)
+    some = [values[i] for i in places.tolist()]
+    with contextlib.suppress(*_WRONG):  # each of them alone shows which one it is
+        if pa.types.is_signed_integer(type_):
+            wide = pa.array(some, pa.int64())
+            within = pc.fill_null(pc.equal(wide.cast(type_, safe=False).cast(pa.int64()), wide), True)
+            yield places[within.to_numpy(zero_copy_only=False)], wide.filter(within).cast(type_)
+        elif (part := _at_once(some, type_)) is not None:
+            yield places, part
+
+
+def _texts_together(values: Sequence[Any], type_: pa.DataType) -> Iterator[tuple[_Flags, pa.Array]]:
+    places = np.flatnonzero(np.fromiter((type(value) is str for value in values), np.bool_, len(values)))
+    with contextlib.suppress(*_WRONG):
+        texts = pa.array([values[i] for i in places.tolist()], pa.string())
+        for ending, written in _WRITTEN:
+            common = pc.match_substring_regex(texts, _COMMON_TIME + ending)
+            if (part := _exact_times(texts.filter(common), written, type_)) is not None:
+                yield places[common.to_numpy(zero_copy_only=False)], part
+
+
+def _is_plain_time(value: Any) -> bool:
+    """Return whether a value is null, or a time in a zone of whole offsets."""
+    if type(value) is not dt.datetime:
+        return value is None
+    zone = value.tzinfo
+    return zone is None or zone is dt.timezone.utc or isinstance(zone, _WHOLE_ZONES)
+
+
+def _carefully(
+    values: Sequence[Any],
+    places: list[int],
+    type_: pa.DataType,
+    careful: Callable[[Any, pa.DataType], Any],
+    unfit: dict[int, UnfitError] | None,
+) -> pa.Array:
+    exact: list[Any] = []
+    for i in places:
         try:
-            scalar = _unwrapped(value, type_)
+            scalar = _unwrapped(values[i], type_)
             exact.append(None if is_null(scalar) else careful(scalar, type_))
-        except UnfitError as problem:
-            raise problem.inside("", i) from None
-        except _WRONG:
-            raise UnfitError(value, type_, "it is out of range").inside("", i) from None
+        except _WRONG as problem:
+            far = UnfitError(values[i], type_, "it is out of range")
+            own = (problem if isinstance(problem, UnfitError) else far).inside("", i)
+            if unfit is None:
+                raise own from None
+            unfit[i] = own
+            exact.append(None)
     try:
         return pa.array(exact, type_)
     except _WRONG:
-        for i, one in enumerate(exact):
-            try:
-                pa.array([one], type_)
-            except _WRONG:
-                raise UnfitError(values[i], type_, "it is out of range").inside("", i) from None
-        raise
+        pass
+    for place, i in enumerate(places):
+        try:
+            pa.array(exact[place : place + 1], type_)
+        except _WRONG:
+            own = UnfitError(values[i], type_, "it is out of range").inside("", i)
+            if unfit is None:
+                raise own from None
+            unfit[i], exact[place] = own, None
+    return pa.array(exact, type_)
 
 
 def is_null(value: object) -> bool:

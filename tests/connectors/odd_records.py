@@ -155,19 +155,42 @@ TIMES: Final[dict[str, Callable[[str], str | None]]] = {
     "null": lambda _: None,
 }
 
-FIELDS: Final = pa.schema([("user", pa.string()), ("n", pa.int32()), ("x", pa.float64())])
+FIT_SCHEMA: Final = pa.schema([("user", pa.string()), ("n", pa.int32()), ("k", pa.int32()), ("x", pa.float64())])
+_ANY: Final = ["null", "long", "string", "double", "bytes"]
+_UNFIT: Final[dict[str, Any]] = {
+    "type": "record",
+    "name": "t",
+    "fields": [
+        {"name": "user", "type": _ANY},
+        {"name": "n", "type": _ANY},
+        {"name": "k", "type": "long"},
+        {"name": "x", "type": "double"},
+    ],
+}
+FIT_TEXT: Final = json.dumps(_UNFIT)
+"""The schema of :func:`fit_row` and of the records of `FIT`."""
 
 
-def fit_row(i: int) -> Row:
-    """Return a record that fits the columns of `FIELDS`."""
-    return {"user": f"u{i % 97}", "n": i, "x": i * 0.25}
+def _in_avro(record: Row) -> bytes:
+    import fastavro
+
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, _UNFIT, record)
+    return out.getvalue()
 
 
-FIT: Final[dict[str, Callable[[Row], Row]]] = {
-    "out of range": _value("n", lambda n: n + (1 << 40)),
-    "other type": _value("n", lambda _: "many"),
-    "fraction": _value("n", lambda _: 1.5),
-    "number as text": _value("user", lambda _: 5),
-    "NumPy number": _value("n", np.int64),
-    "null": _value("n", lambda _: None),
+def fit_row(i: int) -> bytes:
+    """Return a record of Avro that fits the columns of `FIT_SCHEMA`, though its schema does not say so."""
+    return _in_avro({"user": f"u{i % 97}", "n": i, "k": i, "x": i * 0.25})
+
+
+FIT: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "out of range": lambda _: _in_avro({"user": "u1", "n": 1 << 40, "k": 5, "x": 0.5}),
+    "wider column": lambda _: _in_avro({"user": "u1", "n": 5, "k": 1 << 40, "x": 0.5}),
+    "other type": lambda _: _in_avro({"user": "u1", "n": "many", "k": 5, "x": 0.5}),
+    "whole float": lambda _: _in_avro({"user": "u1", "n": 1.0, "k": 5, "x": 0.5}),
+    "fraction": lambda _: _in_avro({"user": "u1", "n": 1.5, "k": 5, "x": 0.5}),
+    "bytes as text": lambda _: _in_avro({"user": b"u1", "n": 5, "k": 5, "x": 0.5}),
+    "several": lambda _: _in_avro({"user": b"u1", "n": 1.5, "k": 1 << 40, "x": 0.5}),
+    "null": lambda _: _in_avro({"user": None, "n": None, "k": 5, "x": 0.5}),
 }

@@ -15,7 +15,7 @@ from krishiv_py.connectors.fit import MisfitError, Rule, WrongTypeError, fit, fi
 from krishiv_py.connectors.json_lines import JsonLines
 from krishiv_py.connectors.kafka.client import Connection
 from krishiv_py.connectors.kafka.formats.registry import FRAME, number_of, registered
-from krishiv_py.connectors.values import column
+from krishiv_py.connectors.values import column, fitting
 from krishiv_py.errors import SchemaError
 from krishiv_py.types import article, type_text
 
@@ -85,21 +85,99 @@ class ValuesOf:
     plain: pa.DataType | None
     logical: pa.DataType | None
 
+    def meant(self, array: pa.Array, field: pa.Field) -> pa.Array:
+        """Return values of the plain type as those of a column.
+
+        Raises
+        ------
+        ValueError
+            Where one does not fit.
+        """
+        try:
+            if self.plain is not None and self.logical is not None and self.logical != self.plain:
+                array = array.cast(self.logical)
+            return fit(array, field.type, RECORD, (field.name,))
+        except MisfitError:
+            raise
+        except _WRONG as problem:
+            raise ValueError(f"column {field.name!r}: {problem}") from problem
+
 
 def columns(
     schema: pa.Schema, fields: Sequence[ValuesOf], good: list[tuple[int, Record]], bad: dict[int, str]
 ) -> tuple[pa.RecordBatch, list[int]]:
     """Records as columns, and which of them became rows. Those with a value that does not fit are found, and noted in `bad`."""
+    records = [record for _, record in good]
     try:
-        return _batch(schema, fields, [record for _, record in good]), [i for i, _ in good]
+        return _batch(schema, fields, records), [i for i, _ in good]
+    except _WRONG:
+        pass
+    arrays, reasons = list[pa.Array](), dict[int, str]()
+    for field, of in zip(schema, fields, strict=True):
+        array, wrong = _apart(field, of, records)
+        arrays.append(array)
+        reasons = wrong | reasons
+    bad.update((good[i][0], reasons[i]) for i in sorted(reasons))
+    kept = np.ones(len(good), np.bool_)
+    kept[list(reasons)] = False
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema).filter(pa.array(kept))
+    return batch, [good[i][0] for i in np.flatnonzero(kept).tolist()]
+
+
+def _apart(field: pa.Field, of: ValuesOf, records: list[Record]) -> tuple[pa.Array, dict[int, str]]:
+    """Return a column with null for the values that do not fit, and why, by their places."""
+    values, wrong = list[Any](), dict[int, str]()
+    for i, record in enumerate(records):
+        try:
+            values.append(of.one(record))
+        except _WRONG as problem:
+            wrong[i] = f"column {field.name!r}: {problem}"
+            values.append(None)
+    array, unfit = fitting(values, of.plain if of.plain is not None else field.type, extra_fields=True)
+    wrong.update((i, f"column {field.name!r}: {problem}") for i, problem in unfit.items())
+    try:
+        return of.meant(array, field), wrong
+    except _WRONG:
+        pass
+    try:
+        of.meant(array.slice(0, 0), field)
+    except _WRONG as problem:  # of the types, whatever the values are
+        return pa.nulls(len(array), field.type), dict.fromkeys(range(len(array)), str(problem)) | wrong
+    inexact = np.flatnonzero(_is_inexact(array, field.type))
+    if len(inexact):  # the reason names types only
+        _by_halves(field, of, array.slice(int(inexact[0]), 1), int(inexact[0]), wrong)
+        if int(inexact[0]) in wrong:
+            wrong.update(
+                dict.fromkeys(inexact.tolist(), wrong[int(inexact[0])])
+            )  # none of them is null, so none was wrong before
+            mask = np.zeros(len(array), np.bool_)
+            mask[inexact] = True
+            array = pc.if_else(pa.array(mask), pa.scalar(None, array.type), array)
+    return _by_halves(field, of, array, 0, wrong), wrong
+
+
+def _is_inexact(array: pa.Array, type_: pa.DataType) -> npt.NDArray[np.bool_]:
+    """Return which numbers and times another type surely does not have."""
+    is_ = pa.types
+    numbers = is_.is_integer(array.type) and (is_.is_integer(type_) or is_.is_floating(type_))
+    if not numbers and not (is_.is_timestamp(array.type) and is_.is_timestamp(type_)):
+        return np.zeros(len(array), np.bool_)
+    back = array.cast(type_, safe=False).cast(array.type, safe=False)
+    inexact: npt.NDArray[np.bool_] = pc.fill_null(pc.not_equal(back, array), False).to_numpy(zero_copy_only=False)
+    return inexact
+
+
+def _by_halves(field: pa.Field, of: ValuesOf, array: pa.Array, first: int, wrong: dict[int, str]) -> pa.Array:
+    try:
+        return of.meant(array, field)
     except _WRONG as problem:
-        if len(good) <= 1:
-            for i, _ in good:
-                bad[i] = str(problem)
-            return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema), []
-        middle = len(good) // 2
-        parts = [columns(schema, fields, half, bad) for half in (good[:middle], good[middle:])]
-        return one_batch([part[0] for part in parts], schema), [i for part in parts for i in part[1]]
+        if len(array) <= 1:
+            for row in range(first, first + len(array)):
+                wrong.setdefault(row, str(problem))
+            return pa.nulls(len(array), field.type)
+    middle = len(array) // 2
+    left = _by_halves(field, of, array.slice(0, middle), first, wrong)
+    return pa.concat_arrays([left, _by_halves(field, of, array.slice(middle), first + middle, wrong)])
 
 
 def one_batch(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
@@ -113,21 +191,14 @@ def one_batch(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBa
 def _batch(schema: pa.Schema, fields: Sequence[ValuesOf], records: list[Record]) -> pa.RecordBatch:
     arrays = []
     for field, of in zip(schema, fields, strict=True):
-        try:
-            values = list(map(of.one, records))
-            array = column(values, of.plain if of.plain is not None else field.type, extra_fields=True)
-            if of.plain is not None and of.logical is not None and of.logical != of.plain:
-                array = array.cast(of.logical)
-            arrays.append(fit(array, field.type, RECORD, (field.name,)))
-        except MisfitError:
-            raise
-        except _WRONG as problem:
-            raise ValueError(f"column {field.name!r}: {problem}") from problem
+        values = list(map(of.one, records))
+        array = column(values, of.plain if of.plain is not None else field.type, extra_fields=True)
+        arrays.append(of.meant(array, field))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _leaf(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Values of records where nothing is lost: wider numbers, finer times, ms since the epoch; no text becomes a number.
+    """Values of records where nothing is inexact: wider numbers, finer times, ms since the epoch; no text becomes a number.
 
     Raises
     ------
