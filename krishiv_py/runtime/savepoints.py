@@ -282,8 +282,8 @@ class Savepoint:
         manifest = _heard(note_of(folder, MANIFEST, "savepoint", hint), f"{folder}/{MANIFEST}")
         with reading(f"{folder}/{MANIFEST}", _WAY_OUT):
             check_version(folder, "savepoint", manifest["version"], VERSION)
-            sources = [of_types(SourceState, each) for each in manifest.pop("sources")]
-            stages = [of_types(StageState, each) for each in manifest.pop("stages")]
+            sources = [of_types(SourceState, each) for each in in_shape(manifest.pop("sources"), list)]
+            stages = [of_types(StageState, each) for each in in_shape(manifest.pop("stages"), list)]
             fields = {field.name for field in attrs.fields(cls)}
             opened = of_types(
                 cls, {n: v for n, v in manifest.items() if n in fields}, folder=folder, sources=sources, stages=stages

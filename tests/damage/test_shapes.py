@@ -16,8 +16,9 @@ from typing import Any, Final
 import pytest
 
 from krishiv_py import Session
-from krishiv_py.errors import KrishivError
+from krishiv_py.errors import CheckpointError, KrishivError
 from krishiv_py.in_process import checkpoint
+from krishiv_py.storage.local import Disk
 from krishiv_py.testing import stream_of
 from tests.damage.shapes import put, shapes
 from tests.damage.test_in_process import Query
@@ -46,6 +47,26 @@ def test_a_capture_with_a_note_of_another_shape_is_right_or_the_note_is_named(tm
         session.capture(str(tmp_path / "checkpoint"), job(live), str(home / "capture"), **folders)  # type: ignore[arg-type]
     kinds = {path.name: path for path in home.rglob("*") if path.is_file()}
     assert tried(home, kinds, lambda: again(str(home / "capture"), job(stream_of(SCHEMA)))) > 20
+
+
+def test_a_note_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may be allowed to read everything, so the store refuses."""
+    query = Query(tmp_path / "q")
+    query.begin("stopped", "", monkeypatch)
+    read = Disk.read
+    for kind in ("cp/krishiv/plan.json", "cp/krishiv/tables/_in_use.json", "cp/krishiv/closed_keys.json"):
+
+        def refused(disk: Disk, path: str, kind: str = kind) -> bytes | None:
+            if path.endswith(kind):
+                raise PermissionError(13, "Permission denied", path)
+            return read(disk, path)
+
+        with (
+            monkeypatch.context() as patched,
+            pytest.raises(CheckpointError, match=rf"{kind} cannot be read.*denied.*Hint: see"),
+        ):
+            patched.setattr(Disk, "read", refused)
+            query.outcome()
 
 
 def tried(home: Path, kinds: dict[str, Path], run: Callable[[], Any]) -> int:
