@@ -198,7 +198,7 @@ def _batch(schema: pa.Schema, fields: Sequence[ValuesOf], records: list[Record])
 
 
 def _leaf(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Values of records where nothing is inexact: wider numbers, finer times, ms since the epoch; no text becomes a number.
+    """Values of records where nothing is lost: wider numbers, finer times, ms since the epoch; no text becomes a number.
 
     Raises
     ------
