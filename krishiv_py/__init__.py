@@ -125,8 +125,16 @@ if typing.TYPE_CHECKING:  # names that moved: type checkers take the old place f
     from krishiv_py.plan.options.query import QueryTrigger as QueryTrigger
     from krishiv_py.plan.windows.panes import Pane as Pane
     from krishiv_py.plan.windows.panes import PaneHandler as PaneHandler
+
+    AggregatedStream = JoinedStream = RowStream = ResultStream
+    OptionMethods = TimedStream
 else:
-    __getattr__ = deprecation.moved(__name__, compat, {*compat.__all__} - {"fixed_lag_ms", "sliding_window", "try_add"})
+    __getattr__ = deprecation.moved(
+        __name__,
+        compat,
+        {*compat.__all__} - {"fixed_lag_ms", "sliding_window", "try_add"},
+        {**dict.fromkeys(("AggregatedStream", "JoinedStream", "RowStream"), ResultStream), "OptionMethods": TimedStream},
+    )
 
 __all__ = [
     "AggCall",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -18,10 +18,16 @@ def deprecated(old: str, new: str, *, callers: int = 1) -> None:
     )
 
 
-def moved(old: str, new: ModuleType, names: Collection[str]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for the module `old` that gives `names` of the module `new`, and warns where one is used."""
+def moved(old: str, new: ModuleType, names: Collection[str], renamed: Mapping[str, type]) -> Callable[[str], Any]:
+    """Return a ``__getattr__`` for the module `old`, which warns where an old name is used.
+
+    It gives `names` of the module `new`, and the classes of `old` that were `renamed`, by their old names.
+    """
 
     def getattr_of(name: str) -> Any:
+        if name in renamed:
+            deprecated(f"{old}.{name}", f"{old}.{renamed[name].__name__}")
+            return renamed[name]
         if name not in names:
             raise AttributeError(f"module {old!r} has no attribute {name!r}")
         if not sys._getframe(1).f_code.co_filename.startswith("<frozen importlib"):  # which looks before ``import`` asks

@@ -120,3 +120,12 @@ def test_a_name_that_never_was_is_missing_as_python_says_it() -> None:
         krishiv_py.emit  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'emit'"):
         exec("from krishiv_py import emit")
+
+
+@pytest.mark.parametrize("old", ["AggregatedStream", "JoinedStream", "RowStream", "OptionMethods"])
+def test_streams_under_the_names_of_their_former_classes(old: str) -> None:
+    new = "TimedStream" if old == "OptionMethods" else "ResultStream"
+    used = warned(lambda: getattr(krishiv_py, old), f"krishiv_py.{old}", f"krishiv_py.{new}")
+    results = stream_of("at bigint").watermark("at", 0).tumbling_window(5).agg(count())
+    assert isinstance(results, used)
+    assert old not in krishiv_py.__all__
