@@ -98,8 +98,9 @@ def one_session(folder: str) -> None:
             plots.lateness(late).savefig(f"{folder}/late.png")
         with suppress(KrishivError):
             session.sql("SELECT nonsense FROM nowhere")
-        for shown in (session, plan, query, other):
-            repr(shown), str(shown), shown._repr_html_()  # type: ignore[attr-defined]
+        objects: tuple[Any, ...] = (session, plan, query, other)
+        for shown in objects:
+            repr(shown), str(shown), shown._repr_html_()
         plan.explain()
 
 

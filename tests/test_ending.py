@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -123,7 +124,7 @@ def test_a_job_without_the_handler_loses_nothing(tmp_path: Path) -> None:
     """It is ended again and again at moments of a batch, and goes on each time."""
     for folder in ("in", "tmp"):
         (tmp_path / folder).mkdir()
-    rows = [{"user": f"u{n % 7}", "at": n} for n in range(4_000)]
+    rows: list[dict[str, Any]] = [{"user": f"u{n % 7}", "at": n} for n in range(4_000)]
     for number in range(40):
         pq.write_table(pa.Table.from_pylist(rows[number * 100 : number * 100 + 100]), tmp_path / "in" / f"{number:03}.parquet")
     command = [sys.executable, "-c", JOB, str(tmp_path)]

@@ -322,12 +322,11 @@ def test_a_line_is_what_it_is_alone(kind: str, share: int) -> None:
 def test_names_of_text_columns_are_no_row(session: Session, tmp_path: Path, text: str) -> None:
     """Nothing else would tell the line of names from a row of texts."""
     (tmp_path / "a.csv").write_text(text)
-    options = {"comment": "#"}
     with pytest.raises(SourceError, match=r"a\.csv, line [13]: the names of the columns; read the file with header=\"true\""):
-        session.read_csv(tmp_path, "user string, town string", **options).collect()
-    headed = session.read_csv(tmp_path, "user string, town string", header="true", **options)
+        session.read_csv(tmp_path, "user string, town string", comment="#").collect()
+    headed = session.read_csv(tmp_path, "user string, town string", header="true", comment="#")
     assert headed.collect().to_pylist() == [{"user": "a", "town": "b"}]
-    rows = session.read_csv(tmp_path, "user string, town string", header="false", **options)
+    rows = session.read_csv(tmp_path, "user string, town string", header="false", comment="#")
     assert [row["user"].lower() for row in rows.collect().to_pylist()] == ["user", "a"]
-    other = session.read_csv(tmp_path, "town string, user string", **options)
+    other = session.read_csv(tmp_path, "town string, user string", comment="#")
     assert other.collect().num_rows == 2

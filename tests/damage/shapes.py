@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,11 +48,12 @@ def variants(note: Any) -> Iterator[tuple[str, Any]]:
 
 def shapes(data: bytes) -> Iterator[tuple[str, bytes]]:
     """Other contents of a file that holds JSON, each with a right checksum where the file has one; none of other files."""
+    write: Callable[[bytes], bytes] = sealed
     if data.startswith(_SEAL):
         body = data.partition(b"\n")[2]
         head, line, rest = body.partition(b"\n")
         try:
-            note, write = json.loads(body), lambda changed: sealed(changed)
+            note = json.loads(body)
         except ValueError:
             try:  # a piece of state, with a line of JSON before the values
                 note, write = json.loads(head), lambda changed: sealed(changed + line + rest)

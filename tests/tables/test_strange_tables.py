@@ -71,7 +71,7 @@ def test_a_ledger_that_is_none_is_refused(server: Server, table: Callable[[], st
 
 
 def test_a_type_that_postgres_has_not_is_named(server: Server, table: Callable[[], str]) -> None:
-    with pytest.raises(SchemaError, match=r"PostgreSQL has no such type .got: x is time64.us.\).*Hint: cast it"):
+    with pytest.raises(SchemaError, match=r"PostgreSQL has no such type .got: x is time64.us.\).*Hint: write .with_column\("):
         to(PostgresSink(server.address(), table()), schema=pa.schema([("x", pa.time64("us"))]))
 
 
