@@ -58,7 +58,7 @@ def test_a_step_in_the_wrong_place_says_where_it_belongs(stage: str, step: str, 
 
 
 CALLS: list[tuple[type[KrishivError], str, Callable[[], object]]] = [
-    (ColumnError, r"column 's' cannot be a key .*Hint: key by a field", lambda: ROWS.key_by("s")),
+    (ColumnError, r"column 's' cannot be a key .*Hint: take a part of it: col", lambda: ROWS.key_by("s")),
     (ColumnError, r"column 'l' cannot be a key", lambda: ROWS.key_by("k", "l")),
     (ColumnError, r'no column \'s\.x\'.*Hint: write col\("s"\)\.field\("x"\)', lambda: ROWS.key_by("s.x")),
     (
