@@ -21,7 +21,7 @@ from krishiv_py.engine.closing import keys_to_close
 from krishiv_py.errors import EnvironmentSetupError, KrishivError, OperatorError
 from krishiv_py.plan.checks import PathLike, a_path, wait_us
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.runtime.batch import Halt
+from krishiv_py.runtime.batch import BatchStoppedError, Halt
 from krishiv_py.runtime.checkpoint.sparklog import lost_file
 from krishiv_py.runtime.closings import request
 from krishiv_py.runtime.query import BucketMetrics, QueryRows, RunningQuery
@@ -297,6 +297,8 @@ class StreamQuery(RunningQuery):
         except self._gone_types as problem:
             self._gone(problem)
             return self._failure
+        if self._halt.stopping.is_set() and self._halt.problem is None and BatchStoppedError.__name__ in str(error):
+            return None  # the batch that stop() broke off ended before Spark heard of the stop
         return None if error is None else self._halt.problem or error
 
     def _gone(self, problem: Exception) -> None:

@@ -86,7 +86,7 @@ def test_a_key_that_is_twice_in_a_map() -> None:
 def test_json_has_no_durations() -> None:
     took = pa.duration("us")
     for kind in (took, pa.list_(took), pa.struct([("a", took)])):
-        with pytest.raises(PlanError, match=r"sink: JSON has no such type .got: c: .*bigint"):
+        with pytest.raises(PlanError, match=r"sink: JSON has no such type .got: c: .*Hint: (write|leave it out)"):
             written(pa.array([None], kind), kind="json")
     schema = pa.schema([("n", pa.int64()), ("took", took)])
     for more in ({"key": "took"}, {"headers": {"h": "took"}}):

@@ -138,7 +138,9 @@ def test_a_copied_checkpoint_may_not_replace_what_the_first_wrote(tmp_path: Path
     out = JsonSink(str(tmp_path / "out"))
     for name in ("one", "copy"):
         (tmp_path / name / "krishiv").mkdir(parents=True)
-        (tmp_path / name / "krishiv" / "plan.json").write_bytes(sealed(b'{"format": 1}'))
+        (tmp_path / name / "krishiv" / "plan.json").write_bytes(
+            sealed(b'{"format": 1, "plan": {}, "buckets": 1, "outputs": "a"}')
+        )
     claim_folder(out, "results", "aaaaaaaa", str(tmp_path / "one"))
     claim_folder(out, "results", "aaaaaaaa", f"{tmp_path}/x/../one/")
     with pytest.raises(CheckpointError, match="copy of another"):

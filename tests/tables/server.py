@@ -63,20 +63,24 @@ class Server:
 
     def start(self) -> None:
         """Start, and wait until it answers."""
-        given = ["-p", str(self.port), "-c", "listen_addresses=127.0.0.1", "-k", str(self.home), "-c", "fsync=off"]
-        with (self.home / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [self.bin / "postgres", "-D", self.home / "data", *given], user=_user(), stdout=log, stderr=log, cwd=self.home
-            )
         until = time.monotonic() + _START_S
+        self.process = self._launched()
         while True:
             try:
                 psycopg.connect(self.address(), connect_timeout=5).close()
                 return
             except psycopg.OperationalError:
-                if time.monotonic() > until or self.process.poll() is not None:
+                if time.monotonic() > until:
                     raise RuntimeError((self.home / "log").read_text()[-2_000:]) from None
+                if self.process.poll() is not None:  # after a crash processes of the old server may hold its memory
+                    self.process = self._launched()
                 time.sleep(0.05)
+
+    def _launched(self) -> subprocess.Popen[bytes]:
+        given = ["-p", str(self.port), "-c", "listen_addresses=127.0.0.1", "-k", str(self.home), "-c", "fsync=off"]
+        command = [self.bin / "postgres", "-D", self.home / "data", *given]
+        with (self.home / "log").open("ab") as log:
+            return subprocess.Popen(command, user=_user(), stdout=log, stderr=log, cwd=self.home)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop it; SIGQUIT is a crash, from which it recovers."""
