@@ -78,7 +78,7 @@ class Server:
 
     def _launched(self) -> subprocess.Popen[bytes]:
         given = ["-p", str(self.port), "-c", "listen_addresses=127.0.0.1", "-k", str(self.home), "-c", "fsync=off"]
-        command = [self.bin / "postgres", "-D", self.home / "data", *given]
+        command: list[str | Path] = [self.bin / "postgres", "-D", self.home / "data", *given]
         with (self.home / "log").open("ab") as log:
             return subprocess.Popen(command, user=_user(), stdout=log, stderr=log, cwd=self.home)
 
