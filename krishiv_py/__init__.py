@@ -255,7 +255,7 @@ _MODULES = (
     *("compat", "connectors", "display", "errors", "functions", "lineage", "logs", "metrics", "otel", "sql", "testing", "ui"),
     "windows",
 )
-"""Those of the package that ``dir()`` shows once they are loaded."""
+"""The modules that ``dir()`` shows once they are loaded."""
 
 
 def __dir__() -> list[str]:

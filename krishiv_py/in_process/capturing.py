@@ -30,7 +30,7 @@ from krishiv_py.runtime.ranges.log import RangeLog, RangeReader
 from krishiv_py.runtime.ranges.sent import scanned_of
 from krishiv_py.runtime.reading import Scanned
 from krishiv_py.runtime.savepoints import Savepoint
-from krishiv_py.runtime.tables import noted_table, versions_at
+from krishiv_py.runtime.tables import read_version, versions_at
 from krishiv_py.storage.files import read_at, store_at, write_at
 from krishiv_py.storage.local import absolute
 
@@ -156,7 +156,7 @@ def _tables(
                 )
             if entry["file"] not in files:
                 file = files[entry["file"]] = f"{len(files)}.arrow"
-                written[file] = write_table(folder, file, noted_table(checkpoint, entry), hide)
+                written[file] = write_table(folder, file, read_version(checkpoint, entry), hide)
             batch.tables[name] = files[entry["file"]]
     return written
 

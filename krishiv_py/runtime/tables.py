@@ -107,7 +107,7 @@ class LookupTables:
         """
         if not self.tables:
             return {}
-        noted = self._noted(batch)
+        noted = self._read_note(batch)
         entries = [] if noted is None else noted["tables"]
         known = [entry["schema"] for entry in entries] == [str(table.schema) for table in self.tables]
         if not known or noted is None or noted["batch"] != batch:
@@ -140,13 +140,13 @@ class LookupTables:
         if loaded is not None:
             return loaded
         if entry["file"] not in self._again:
-            self._again[entry["file"]] = noted_table(self.checkpoint, entry)
+            self._again[entry["file"]] = read_version(self.checkpoint, entry)
         return self._again[entry["file"]]
 
     def _entry(self, token: str) -> tuple[int, TableNote]:
         return next((number, entry) for number, entry in enumerate(self._entries or ()) if entry["token"] == token)
 
-    def _noted(self, batch: int) -> TablesNote | None:
+    def _read_note(self, batch: int) -> TablesNote | None:
         """Return the last note, as far as it can tell which versions a batch had that is repeated."""
         noted = read_note(self.checkpoint)
         if noted is None:
@@ -221,10 +221,10 @@ class TaskTables:
 
     def table(self, token: str) -> pa.Table:
         """See :class:`~krishiv_py.connectors.lookup_table.Versions`."""
-        return noted_table(self.checkpoint, self.entries[token])
+        return read_version(self.checkpoint, self.entries[token])
 
 
-def noted_table(checkpoint: str, entry: VersionNote) -> pa.Table:
+def read_version(checkpoint: str, entry: VersionNote) -> pa.Table:
     """Return the table of an entry of the note.
 
     Raises

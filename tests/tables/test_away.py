@@ -17,6 +17,7 @@ import pytest
 
 from krishiv_py import PostgresSink, Session, count
 from krishiv_py.errors import OperatorError
+from tests.spark.test_away import Patient
 from tests.tables.server import Server, programs, running
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(tries|is tried) again")
@@ -157,12 +158,11 @@ def test_a_job_ends_with_the_code_that_says_what_a_repetition_does(away: Server,
     assert away.rows("SELECT * FROM counts") == [("a", 0, 10, 1)]
 
 
-@pytest.mark.slow
 def test_on_spark_a_server_that_restarts_has_every_row_once(away: Server, session: Session) -> None:
     stream, sender = session.memory_stream("user string, at bigint")
-    query = (
-        stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count()).start(PostgresSink(away.address(), "spark"))
-    )
+    plan = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count())
+    with Patient(session, 60):
+        query = plan.start(PostgresSink(away.address(), "spark"))
     for begin, how in ((0, signal.SIGINT), (50, signal.SIGQUIT), (100, None)):
         sender.send([{"user": "a", "at": moment} for moment in range(begin, begin + 50, 5)])
         query.process_all_available()
