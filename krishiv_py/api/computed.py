@@ -12,7 +12,7 @@ from krishiv_py.api.planning import evaluate, steps
 from krishiv_py.errors import ColumnError, PlanError, shown
 from krishiv_py.plan.checks import a_switch, column_name, expression, known_column
 from krishiv_py.plan.expressions.expr import Col, Expr, col, columns_of, name_of, python_text, unnamed
-from krishiv_py.plan.nodes import BatchFunction, Node, Project, Watermark, keeping_mark
+from krishiv_py.plan.nodes import BatchFunction, Node, Project, Watermark
 from krishiv_py.plan.schema import RESERVED, check_key_type, checked, is_key_type, key_hint, require_columns
 from krishiv_py.types import type_text
 
@@ -85,7 +85,7 @@ def with_computed(mark: Watermark, rows: pa.Schema, computed: Sequence[Named]) -
 def projected(node: Node, rows: pa.Schema, computed: Sequence[Named]) -> Node:
     """Return the `rows` of a node with more columns."""
     kept = [(n, col(n)) for n in rows.names]
-    return keeping_mark(Project(node, (*kept, *computed), computes=tuple(name for name, _ in computed)))
+    return Project(node, (*kept, *computed), computes=tuple(name for name, _ in computed))
 
 
 def visible(rows: pa.Schema) -> pa.Schema:

@@ -16,7 +16,7 @@ from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.nodes import Draft, only_results, without_mark
+from krishiv_py.plan.nodes import Draft, only_results
 from krishiv_py.plan.options.late import LateEventHandler, OnError
 from krishiv_py.plan.options.query import (
     PRESETS,
@@ -87,7 +87,7 @@ class OptionMethods(ShownInALine):
 
     def _row_schema(self) -> pa.Schema:
         """Return the schema of rows after the stateless steps; those of results have their event time."""
-        return without_mark(without_order(hidden.row_schema(hidden.carrying(self._draft.input.input))))
+        return without_order(hidden.row_schema(hidden.carrying(self._draft.input.input)))
 
     def _with(self, **changes: Any) -> Self:
         return attrs.evolve(self, draft=attrs.evolve(self._draft, **changes))

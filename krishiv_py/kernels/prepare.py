@@ -21,7 +21,7 @@ from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import OperatorError, SchemaError, shown
 from krishiv_py.kernels.columns.evaluate import argument
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.columns.steps import Aside, apply_prefix, batches_of, one_batch
+from krishiv_py.kernels.columns.steps import Aside, LeftOut, apply_prefix, batches_of, one_batch
 from krishiv_py.kernels.columns.times import FixedAssigner, Spans, Stamped, gap_lengths, spans_of, stamp
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.watermark import (
@@ -36,10 +36,12 @@ from krishiv_py.kernels.watermark import (
 )
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Expr, lit
+from krishiv_py.plan.nodes import Filter, FilterAfter, Prefix
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, most_lag_us
 from krishiv_py.plan.row_classes import as_values, names_of
 from krishiv_py.plan.running import FAILED, FAILED_DROPPED, FAILED_HANDLER, failed_of
 from krishiv_py.plan.running import stamped as at_time
+from krishiv_py.plan.steps import pruned
 from krishiv_py.types import article, type_text
 
 
@@ -149,6 +151,18 @@ def _of(times: Ints, chosen: Mask) -> Ints:
     return times if chosen.all() else times[chosen]
 
 
+def _steps_of_left_out(spec: OperatorSpec) -> dict[int, tuple[Prefix, ...]]:
+    """Return, by the number of each filter after the watermark, the steps that give its other rows their time and source."""
+    if not spec.time_column:
+        return {}
+    wanted = {spec.time_column, *([spec.source_column] if spec.source_column else [])}
+    return {
+        number: pruned(tuple(then for then in spec.prefix[number + 1 :] if not isinstance(then, Filter)), wanted)
+        for number, step in enumerate(spec.prefix)
+        if isinstance(step, FilterAfter)
+    }
+
+
 class Prepare:
     """The stateless half, made once per operator and worker."""
 
@@ -157,12 +171,11 @@ class Prepare:
         self.layout = Layout(spec)
         self._no_late_rows = self.layout.late_schema.empty_table()
         grid = spec.operation.extent.grid
-        own_rules = (
-            spec.kept_column is not None or self.layout.gap_column is not None or spec.operation.extent.assigner is not None
-        )
+        own_rules = self.layout.gap_column is not None or spec.operation.extent.assigner is not None
         self._late_by_time = not own_rules and (grid is None or not grid.has_gaps)
         """Return whether a row with a time and a key is refused for its time alone."""
         self._lag_us = most_lag_us(spec.watermark)
+        self._then = _steps_of_left_out(spec)
 
     def __call__(
         self,
@@ -189,7 +202,11 @@ class Prepare:
             Whether the rows are results of a stage, which are never too far ahead: their times are not those of a clock.
         """
         aside: list[Aside] = []
-        prepared = self._classified(self._steps(batch, watermark_us, now_us, aside), watermark_us, begun_us, results=results)
+        left_out: LeftOut = {}
+        rows = self._steps(batch, watermark_us, now_us, aside, left_out if self._then else None)
+        prepared = self._classified(rows, watermark_us, begun_us, results=results)
+        if left_out:
+            self._add_left_out(prepared.maxima, left_out, watermark_us, begun_us, results=results)
         return self._with_aside(prepared, aside, watermark_us) if aside else prepared
 
     def _classified(self, rows: pa.RecordBatch, watermark_us: int, begun_us: int | None, *, results: bool) -> Prepared:
@@ -216,12 +233,6 @@ class Prepare:
             reasons[ahead & (reasons == 0)] = _DROPPED if options.future_action == "drop" else _FUTURE
             usable &= ~ahead
         maxima = self._maxima(rows, times, usable)
-        if spec.kept_column is not None:  # what a filter leaves out has moved the watermark, and is not checked for lateness
-            kept = rows.column(spec.kept_column)
-            rows = rows.filter(kept)
-            keep = kept.to_numpy(zero_copy_only=False)
-            times, reasons, ahead, usable = times[keep], reasons[keep], ahead[keep], usable[keep]
-            unknown = None if unknown is None else unknown[keep]
         ahead_by_source = self._sources_of(rows, ahead)
         gaps = None if self.layout.gap_column is None else gap_lengths(rows.column(self.layout.gap_column))
         if gaps is not None:
@@ -310,13 +321,31 @@ class Prepare:
 
     def maxima(self, batch: pa.RecordBatch, watermark_us: int, now_us: int, begun_us: int | None = None) -> dict[str, int]:
         """Largest usable event time by source, without judging or reducing the rows."""
-        rows = self._steps(batch, watermark_us, now_us)
+        left_out: LeftOut = {}
+        largest = self._newest(self._steps(batch, watermark_us, now_us, None, left_out), watermark_us, begun_us)
+        self._add_left_out(largest, left_out, watermark_us, begun_us)
+        return largest
+
+    def _add_left_out(
+        self, maxima: dict[str, int], left_out: LeftOut, watermark_us: int, begun_us: int | None, *, results: bool = False
+    ) -> None:
+        """Add the times of rows that filters after the watermark left out to the `maxima`, in place."""
+        for step, parts in left_out.items():
+            for part in parts:
+                rows = apply_prefix(self._then[step], part)
+                for source, time_us in self._newest(rows, watermark_us, begun_us, results=results).items():
+                    maxima[source] = max(maxima.get(source, UNSET), time_us)
+
+    def _newest(
+        self, rows: pa.RecordBatch, watermark_us: int, begun_us: int | None, *, results: bool = False
+    ) -> dict[str, int]:
+        """Return the largest usable event time of rows by source."""
         stamped = stamp(rows.column(self.spec.time_column), self.spec.time_kind)
         usable = ~(stamped.null | stamped.out_of_range)
         unknown = unknown_sources(self.spec, rows)
         if unknown is not None:
             usable &= ~unknown
-        if self.spec.options.future_action != "warn":
+        if self.spec.options.future_action != "warn" and not results:
             usable &= ~self._ahead(stamped.times, watermark_us, begun_us)
         return self._maxima(rows, stamped.times, usable)
 
@@ -332,13 +361,18 @@ class Prepare:
         return attrs.evolve(prepared, counters=counters, late=pa.concat_tables(late))
 
     def _steps(
-        self, batch: pa.RecordBatch, watermark_us: int, now_us: int | None, aside: list[Aside] | None = None
+        self,
+        batch: pa.RecordBatch,
+        watermark_us: int,
+        now_us: int | None,
+        aside: list[Aside] | None = None,
+        left_out: LeftOut | None = None,
     ) -> pa.RecordBatch:
         """Rows after the stateless steps; rows that go by the clock are never behind the watermark, before the input ends."""
         prefix = self.spec.prefix
         if self.spec.watermark._by_clock and now_us is not None:
             prefix = at_time(prefix, now_us if watermark_us == END_OF_TIME else max(watermark_us, now_us))
-        return apply_prefix(prefix, batch, aside) if prefix else batch
+        return apply_prefix(prefix, batch, aside, left_out) if prefix else batch
 
     def _ahead(self, times: Ints, watermark_us: int, begun_us: int | None) -> Mask:
         """Rows too far ahead; the clock is never ahead of itself."""

@@ -49,8 +49,6 @@ class OperatorSpec:
         Whether results have the columns that a following stage needs: event time, and what their order goes by.
     arrives_by : tuple of str
         Columns of rows that a stage before gave, which say in which order they arrive.
-    kept_column : str or None
-        The column that is false in rows that a filter after the watermark leaves out; None without such a filter.
     wholes : tuple of (str, tuple of str)
         Hidden aggregates that are false in windows with rows from before a savepoint, and the aggregates that came after it.
     blind_us : int
@@ -78,7 +76,6 @@ class OperatorSpec:
     after: tuple[Prefix, ...] = ()
     followed: bool = False
     arrives_by: tuple[str, ...] = ()
-    kept_column: str | None = None
     wholes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     blind_us: int = UNSET
     early_us: int = UNSET

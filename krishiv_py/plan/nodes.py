@@ -2,22 +2,19 @@
 
 A stage does what needs state: it aggregates windows, joins, drops duplicates. Its results are rows again, so it is at the
 bottom of a chain as a source does, and a plan of several stages is one tree. A stage that two others read is one node.
-
-A row that a filter after the watermark leaves out still moves it (SEMANTICS §2.7): it goes along with a mark until its event
-time is known, and is left out then, before anything else. The mark is a hidden column, and each step after the filter keeps it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.durations import show_us
-from krishiv_py.plan.expressions.expr import Col, Expr, coalesce, col, lit
+from krishiv_py.plan.expressions.expr import Col, Expr
 from krishiv_py.plan.operation import Operation, ResultTime
 from krishiv_py.plan.options.late import (
     OF_FILES,
@@ -33,9 +30,6 @@ from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions, preset_
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec, lag_text, least_of
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.redaction import redacted, shown_settings, shown_text
-
-KEPT: Final = "__krishiv_kept"
-"""A hidden column: false in rows that a filter after the watermark leaves out (SEMANTICS §2.7)."""
 
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], "pa.RecordBatch | pa.Table"]
 
@@ -213,7 +207,7 @@ class Project(Node):
     """Columns that keys, identities or gaps by expression are; state depends on how they are computed."""
 
     def detail(self) -> str:
-        shown = [n if isinstance(e, Col) and e.name == n else f"{e!r} AS {n}" for n, e in self.columns if n != KEPT]
+        shown = [n if isinstance(e, Col) and e.name == n else f"{e!r} AS {n}" for n, e in self.columns]
         return ", ".join(shown[:12]) + (f", … ({len(shown)} in all)" if len(shown) > 12 else "")
 
 
@@ -251,13 +245,10 @@ class Tried(Filter):
     ----------
     calls : tuple of AggCall
         The aggregates whose functions are tried with each row.
-    kept : str or None
-        The column of marks that say which rows count; the others are not tried.
     """
 
     title: ClassVar[str] = "Tried"
     calls: tuple[AggCall, ...] = attrs.field(kw_only=True)
-    kept: str | None = attrs.field(kw_only=True)
 
     def detail(self) -> str:
         return ", ".join(repr(call) for call in self.calls) + ", else to the late output"
@@ -478,49 +469,15 @@ def computed_in(node: Node) -> dict[str, Expr]:
 
 
 @attrs.frozen(eq=False)
-class FilterAfter(Project):
-    """Mark rows that a filter after the watermark leaves out."""
-
-    title: ClassVar[str] = "Filter"
-    condition: Expr = attrs.field(kw_only=True)
+class FilterAfter(Filter):
+    """Keep the rows for which the condition is true, after the watermark: the others still move it (SEMANTICS §2.7)."""
 
     def detail(self) -> str:
         return f"{self.condition!r}, after the watermark: rows that it leaves out move the watermark"
 
 
-def is_marked(node: Node) -> bool:
-    """Return whether rows of a node have the mark."""
-    return isinstance(node, Project) and any(name == KEPT for name, _ in node.columns)
-
-
-def filtered_after(node: Node, names: Sequence[str], condition: Expr) -> FilterAfter:
-    """Return the rows of a node with these columns, marked by a condition; of two filters both hold."""
-    kept = coalesce(condition, lit(False))
-    mark: Expr = kept & col(KEPT) if is_marked(node) else kept
-    return FilterAfter(node, (*((name, col(name)) for name in names), (KEPT, mark)), condition=condition)
-
-
-def without_mark(rows: pa.Schema) -> pa.Schema:
-    """Return the columns of `rows` but the mark."""
-    return rows.remove(rows.get_field_index(KEPT)) if KEPT in rows.names else rows
-
-
-def keeping_mark(step: Project) -> Project:
-    """Return a step whose rows keep the mark that they had before."""
-    return attrs.evolve(step, columns=(*step.columns, (KEPT, col(KEPT)))) if is_marked(step.input) else step
-
-
-def without_marked(node: Node, names: Sequence[str]) -> Node:
-    """Return the rows of a node with these columns, where no watermark follows: marked ones are left out."""
-    if not is_marked(node):
-        return node
-    return Project(Filter(node, col(KEPT)), tuple((name, col(name)) for name in names))
-
-
-def filters_after(node: Node, base: Node, names: Sequence[str]) -> Node:
-    """Return the steps over a `base` with these columns, with filters after its watermark; as they are if others are among
-    them.
-    """
+def filters_after(node: Node, base: Node) -> Node:
+    """Return the steps over a `base` with filters after its watermark; as they are if functions over batches are among them."""
     steps: list[Filter | Project] = []
     current = node
     while current is not base:
@@ -529,13 +486,10 @@ def filters_after(node: Node, base: Node, names: Sequence[str]) -> Node:
         steps.append(current)
         current = current.input
     for step in reversed(steps):
-        if isinstance(step, Expect):  # a row that it leaves out is not a row, and moves no watermark
-            current = attrs.evolve(step, input=current)
-        elif isinstance(step, Filter):
-            current = filtered_after(current, names, step.condition)
+        if isinstance(step, Filter) and not isinstance(step, Expect):  # a row that Expect takes out is not a row
+            current = FilterAfter(current, step.condition)
         else:
-            names = [name for name, _ in step.columns]
-            current = keeping_mark(attrs.evolve(step, input=current))
+            current = attrs.evolve(step, input=current)
     return current
 
 

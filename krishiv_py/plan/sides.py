@@ -17,7 +17,7 @@ import pyarrow as pa
 from krishiv_py.errors import ColumnError, PlanError, SchemaError
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
-from krishiv_py.plan.nodes import KEPT, Node, Project, UnionSource, Watermark, is_marked, source_of
+from krishiv_py.plan.nodes import Node, Project, UnionSource, Watermark, source_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec, most_lag_us
 from krishiv_py.plan.schema import RESERVED, check_key_type, time_kind
 from krishiv_py.types import key_type, type_text
@@ -185,8 +185,6 @@ def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | N
     fields += [pa.field(n, left.schema.field(o).type) for n, o in zip(columns.left, left.others, strict=True)]
     fields += [pa.field(n, right.schema.field(o).type) for n, o in zip(columns.right, right.others, strict=True)]
     fields.append(pa.field(TIME, time))
-    if any(is_marked(side.mark.input) for side in (left, right)):
-        fields.append(pa.field(KEPT, pa.bool_()))
     common = pa.schema(fields)
     parts = (
         (LEFT, _laid_out(left, left.keys, dict(zip(columns.left, left.others, strict=True)), common, casts)),
@@ -218,8 +216,6 @@ def _laid_out(side: Side, keys: tuple[str, ...], own: dict[str, str], common: pa
     for field in common:
         if field.name == TIME:
             columns.append((TIME, _time_of(side, field.type if casts else None)))
-        elif field.name == KEPT:
-            columns.append((KEPT, Col(KEPT) if is_marked(side.mark.input) else Lit(True)))
         elif field.name in named:
             columns.append((field.name, Col(named[field.name])))
         else:

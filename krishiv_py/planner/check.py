@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -16,11 +16,10 @@ from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.aggregates.selections import HIDDEN
 from krishiv_py.plan.aggregates.user import Udaf
 from krishiv_py.plan.durations import show_length, show_us
-from krishiv_py.plan.expressions.expr import Col, columns_of, lit, unnamed
+from krishiv_py.plan.expressions.expr import Col, columns_of, lit
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.plan.expressions.udfs import Called
 from krishiv_py.plan.nodes import (
-    KEPT,
     Filter,
     MapBatches,
     Node,
@@ -33,7 +32,6 @@ from krishiv_py.plan.nodes import (
     prefix_of,
     source_of,
     stages_of,
-    without_mark,
 )
 from krishiv_py.plan.operation import Operation
 from krishiv_py.plan.options.late import Fields, LateColumns
@@ -51,49 +49,8 @@ from krishiv_py.plan.schema import (
     time_kind,
     without_order,
 )
+from krishiv_py.plan.steps import needed_columns, pruned, uncomputed
 from krishiv_py.planner.hidden import carrying, row_schema
-
-
-def needed_columns(prefix: tuple[Prefix, ...], wanted: set[str], schema: pa.Schema) -> tuple[str, ...]:
-    """Source columns needed for `wanted` columns after the stateless steps."""
-    for step in reversed(prefix):
-        if isinstance(step, MapBatches):
-            return tuple(schema.names)
-        if isinstance(step, Filter):
-            wanted = wanted | columns_of(step.condition)
-        else:
-            wanted = {c for name, e in step.columns if name in wanted for c in columns_of(e)}
-    return tuple(n for n in schema.names if n in wanted) or tuple(schema.names[:1])
-
-
-def pruned(prefix: tuple[Prefix, ...], wanted: set[str]) -> tuple[Prefix, ...]:
-    """Return the steps, computing only what later ones read."""
-    out: list[Prefix] = []
-    for i in range(len(prefix) - 1, -1, -1):
-        step = prefix[i]
-        if isinstance(step, MapBatches):
-            return (*prefix[: i + 1], *reversed(out))
-        if isinstance(step, Filter):
-            wanted = wanted | columns_of(step.condition)
-            out.append(step)
-        else:
-            kept = tuple((n, e) for n, e in step.columns if n in wanted) or ((step.columns[0][0], lit(True)),)
-            wanted = {c for _, e in kept for c in columns_of(e)}
-            if not all(isinstance(e, Col) and e.name == n for n, e in kept):
-                out.append(Project(step.input, kept))
-    return tuple(reversed(out))
-
-
-def uncomputed(prefix: tuple[Prefix, ...], names: Iterable[str]) -> frozenset[str]:
-    """Columns after the stateless steps that come from the source, or from a mapping function, as they are."""
-    before = {name: name for name in names}  # what each of them is called before the step
-    for step in reversed(prefix):
-        if isinstance(step, MapBatches):
-            break
-        if isinstance(step, Project):
-            made = {name: unnamed(expr) for name, expr in step.columns}
-            before = {name: expr.name for name, was in before.items() if isinstance(expr := made[was], Col)}
-    return frozenset(before)
 
 
 def _stage_name(node: Stage, followed: bool) -> str:
@@ -247,8 +204,7 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
     """
     rows = carrying(node.input.input)
     every, steps, bottom = row_schema(rows), prefix_of(rows), source_of(rows)
-    arrives_by, schema = in_order_of(every.names), without_mark(without_order(every))
-    kept = KEPT if KEPT in every.names else None
+    arrives_by, schema = in_order_of(every.names), without_order(every)
     kind = time_kind(schema, node.input.column) if node.input.column else "timestamp"
     _check_keys(node, schema)
     if not node.operation.aggs and not node.operation.nature.gives_rows:
@@ -281,11 +237,11 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
         wanted |= columns_of(call.where) if call.where is not None else set()
     late_columns = _late_columns(node, steps, schema, late, wanted)
     whole = late == "rows"
-    wanted |= {*late_columns, *arrives_by, *([] if kept is None else [kept])}
+    wanted |= {*late_columns, *arrives_by}
     prefix = steps if whole else pruned(steps, wanted)
     needs = tuple(source.names) if whole else needed_columns(steps, wanted, source)
     tried = tuple(call for call in node.operation.aggs if _may_fail(call))
-    prefix = (*prefix, Tried(node.input, lit(True), calls=tried, kept=kept)) if tried else prefix
+    prefix = (*prefix, Tried(node.input, lit(True), calls=tried)) if tried else prefix
     prefix = tuple(attrs.evolve(step, input=Node()) for step in prefix)  # tasks need the steps, not the source below them
     spec = OperatorSpec(
         name=_stage_name(node, followed),
@@ -305,7 +261,6 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
         after=tuple(attrs.evolve(step, input=Node()) for step in after),
         followed=followed,
         arrives_by=arrives_by,
-        kept_column=kept,
     )
     return spec
 

@@ -28,7 +28,8 @@ from krishiv_py.plan.nodes import (
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler, wanted_of
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import time_name
-from krishiv_py.planner.check import check, needed_columns, pruned
+from krishiv_py.plan.steps import needed_columns, pruned
+from krishiv_py.planner.check import check
 from krishiv_py.planner.hidden import carrying
 
 

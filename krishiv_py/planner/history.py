@@ -21,7 +21,7 @@ from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.expressions.expr import Expr, col, lit
 from krishiv_py.plan.nodes import Expect, FileSource, Node, Prefix, Project, SourceNode, prefix_of, source_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
-from krishiv_py.planner.check import needed_columns, pruned
+from krishiv_py.plan.steps import needed_columns, pruned
 from krishiv_py.planner.cut import Branch
 from krishiv_py.planner.physical import PhysicalPlan, Read
 from krishiv_py.types import conversion, type_text

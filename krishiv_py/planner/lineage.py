@@ -15,7 +15,7 @@ from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.kernels.columns.steps import Unnest
 from krishiv_py.kernels.joins.lookup import Lookup
 from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, unnamed
-from krishiv_py.plan.nodes import KEPT, Filter, Node, Prefix, Project, SourceNode, Stage, UnionSource, prefix_of, source_of
+from krishiv_py.plan.nodes import Filter, Node, Prefix, Project, SourceNode, Stage, UnionSource, prefix_of, source_of
 from krishiv_py.planner.hidden import KeepingColumns, row_schema
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan, lookups, table_of
 
@@ -170,9 +170,7 @@ class _Known:
 
     def _results(self, stage: Stage) -> Lineage:
         rows, operation, time = self.rows(stage.input), stage.operation, stage.input.column
-        decided = (
-            rows.rows | rows.of([KEPT], "FILTER") | rows.of(operation.keys, "JOIN" if operation.nature.joins else "GROUP_BY")
-        )
+        decided = rows.rows | rows.of(operation.keys, "JOIN" if operation.nature.joins else "GROUP_BY")
         if time and not operation.nature.stateless:
             decided |= rows.of([name for name in (time, operation.extent.gap_column) if name], "WINDOW")
         timed, every = rows.of([time], "TRANSFORMATION"), rows.of(rows.columns, "TRANSFORMATION")

@@ -63,8 +63,7 @@ class Registered:
                 hint="SET watermark.lag = INTERVAL '5' SECOND right before the query (it holds for one query), "
                 f"or register({self.name!r}, ..., lag=5_000)",
             )
-        names = [f.name for f in self.stream.schema]
-        node = stream._node if self.spec is None else filters_after(stream._node, self.stream._node, names)
+        node = stream._node if self.spec is None else filters_after(stream._node, self.stream._node)
         stream_timed = attrs.evolve(stream, node=node).with_watermark(spec, self.event_time, source_column=self.source_column)
         handler = self.late_handler or stream_timed.late_handler
         return attrs.evolve(stream_timed, draft=attrs.evolve(stream_timed._draft, explicit=self.explicit, late_handler=handler))

@@ -21,17 +21,15 @@ from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.nodes import (
     Draft,
     Filter,
+    FilterAfter,
     Node,
     OnFail,
     Project,
     UnionSource,
     Watermark,
-    filtered_after,
-    keeping_mark,
     prefix_of,
     source_of,
     traced,
-    without_marked,
 )
 from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns, LateEventHandler
 from krishiv_py.plan.options.query import ExplicitOptions
@@ -78,8 +76,7 @@ class TimedStream(RunMethods, KeyedStream):
             what = "options were set, and neither window nor .drop_duplicates follows"
             hint = "leave them out, or add the window they are for"
             raise OrderError(what, got="options after .watermark", then="they would have no effect", hint=hint)
-        rows = without_marked(self._draft.input.input, self.schema.names)
-        return plan_of_rows(rows, self.late_handler, engine, late)
+        return plan_of_rows(self._draft.input.input, self.late_handler, engine, late)
 
     def filter(self, condition: Expr | str) -> TimedStream:
         """Keep rows for which `condition` (an expression or SQL text) is true; null is not true (SEMANTICS §2.7).
@@ -98,7 +95,7 @@ class TimedStream(RunMethods, KeyedStream):
         """
         given = self._below().filter(condition)._node
         assert isinstance(given, Filter)
-        return self._over(filtered_after(given.input, self.schema.names, given.condition), self.schema)
+        return self._over(FilterAfter(given.input, given.condition), self.schema)
 
     def expect(self, condition: Expr | str, on_fail: OnFail = "fail", *, name: str | None = None) -> TimedStream:
         """Keep rows for which `condition` is true, and say what becomes of the others, as :meth:`Stream.expect` does.
@@ -177,7 +174,7 @@ class TimedStream(RunMethods, KeyedStream):
                 got = "a step after .watermark(...) that changes it or leaves it out"
                 hint = "keep it as it is, or write the step before .watermark(...)"
                 raise OrderError(f"{column!r} is what the watermark follows", got=got, hint=hint)
-        return self._over(keeping_mark(after._node), after.schema)
+        return self._over(after._node, after.schema)
 
     def _over(self, node: Node, schema: pa.Schema) -> TimedStream:
         mark = attrs.evolve(self._draft.input, input=node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import attrs
 import numpy as np
@@ -26,7 +26,7 @@ from krishiv_py.kernels.columns.evaluate import FunctionError, argument, empty_b
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.user import Udaf, partial_of
 from krishiv_py.plan.expressions.expr import python_text
-from krishiv_py.plan.nodes import Expect, Filter, MapBatches, Prefix, Project, Tried
+from krishiv_py.plan.nodes import Expect, Filter, FilterAfter, MapBatches, Prefix, Project, Tried
 from krishiv_py.types import condition_hint, type_text
 
 
@@ -35,11 +35,25 @@ def _project(step: Project, batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=[n for n, _ in step.columns])
 
 
-def _filter(step: Filter, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _mask(step: Filter, batch: pa.RecordBatch) -> pa.Array:
+    """Return for which rows the condition of a filter is true; null counts as false."""
     mask = evaluate(step.condition, batch)
     if not pa.types.is_boolean(mask.type):
         hint = condition_hint(python_text(step.condition), mask.type)
         raise ExpressionError("a filter must be true or false", got=type_text(mask.type), hint=hint)
+    return mask
+
+
+def _filter(step: Filter, batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.filter(_mask(step, batch))
+
+
+def _filter_after(step: FilterAfter, batch: pa.RecordBatch, out: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows that a filter keeps; the others, whose event times count, go `out`."""
+    mask = pc.fill_null(_mask(step, batch), False)
+    if mask.true_count == batch.num_rows:
+        return batch
+    out.append(batch.filter(pc.invert(mask)))
     return batch.filter(mask)
 
 
@@ -112,15 +126,36 @@ class Aside:
     dropped: bool = False
 
 
-def apply_prefix(prefix: tuple[Prefix, ...], batch: pa.RecordBatch, aside: list[Aside] | None = None) -> pa.RecordBatch:
-    """Run the stateless steps on one batch; rows that a step takes out go `aside`."""
-    for step in prefix:
+LeftOut: TypeAlias = dict[int, list[pa.RecordBatch]]
+"""Rows that filters after the watermark left out, by the number of the step."""
+
+
+def apply_prefix(
+    prefix: tuple[Prefix, ...], batch: pa.RecordBatch, aside: list[Aside] | None = None, left_out: LeftOut | None = None
+) -> pa.RecordBatch:
+    """Run the stateless steps on one batch.
+
+    Parameters
+    ----------
+    prefix : tuple of nodes
+        The steps, first applied first.
+    batch : pyarrow.RecordBatch
+        The rows.
+    aside : list of Aside, optional
+        Gets the rows that a step takes out because they failed.
+    left_out : dict, optional
+        Gets the rows that filters after the watermark leave out, by the number of the step.
+    """
+    for number, step in enumerate(prefix):
         if isinstance(step, Project):
             batch = _careful(step, _project, batch, aside)
         elif isinstance(step, Expect):
             batch = _careful(step, lambda expect, rows: _expect(expect, rows, aside), batch, aside)
         elif isinstance(step, Tried):
             batch = _careful(step, _tried, batch, aside)
+        elif isinstance(step, FilterAfter) and left_out is not None:
+            out = left_out.setdefault(number, [])
+            batch = _careful(step, lambda after, rows, out=out: _filter_after(after, rows, out), batch, aside)  # type: ignore[misc]
         elif isinstance(step, Filter):
             batch = _careful(step, _filter, batch, aside)
         else:
@@ -168,10 +203,9 @@ def _expect(step: Expect, batch: pa.RecordBatch, aside: list[Aside] | None) -> p
 
 def _tried(step: Tried, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows as they are, once functions in aggregates took each of them."""
-    rows = batch if step.kept is None else batch.filter(batch.column(step.kept))
-    if rows.num_rows:
+    if batch.num_rows:
         for call in step.calls:
-            _try(call, rows)
+            _try(call, batch)
     return batch
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
@@ -134,3 +135,57 @@ def test_other_steps_keep_the_event_time() -> None:
         timed.filter("nothing > 1")
     with pytest.raises(OrderError, match="before"):
         timed.map_batches(lambda batch: batch)
+
+
+def _failing(values: Any) -> Any:
+    if any(value <= 0 for value in values.to_pylist()):
+        raise ValueError("not positive")
+    return values
+
+
+_positive = kv.udf("bigint")(_failing)
+LATER: dict[str, Callable[[Any], Any]] = {
+    "an expression that fails": lambda rows: rows.with_column("m", "10 div n"),
+    "an expectation": lambda rows: rows.expect("n > 0"),
+    "a function of a user": lambda rows: rows.with_column("m", _positive(kv.col("n"))),
+    "a second filter that fails": lambda rows: rows.filter("10 div n > 0"),
+    "a key that fails": lambda rows: rows.key_by(k="10 div n"),
+}
+
+
+@pytest.mark.parametrize("then", LATER)
+def test_later_steps_do_not_see_what_a_filter_leaves_out(then: str) -> None:
+    """The hint of a failing expression says to leave rows out with a filter, also after the watermark."""
+    driver = Driver(LATER[then](stream_of(DDL).watermark("at", 0).filter("n > 0")).tumbling_window(10).agg(sum("n")))
+    out = driver.send([{"kind": "buy", "user": "a", "at": moment, "n": n} for moment, n in ((1, 2), (2, 0), (15, 0))])
+    assert [row["sum_n"] for row in out.results.to_pylist()] == [2], "the row at 15 has closed the window"
+    assert driver.progress.rows == 1 and driver.watermark_us == 15_000
+
+
+def test_an_aggregate_does_not_see_what_a_filter_leaves_out() -> None:
+    function = kv.udf("bigint", on_error="side_output")(_failing)
+    rows = stream_of(DDL).watermark("at", 0).filter("n > 0").tumbling_window(10).agg(sum(function(kv.col("n"))).alias("m"))
+    driver = Driver(rows)
+    out = driver.send([{"kind": "buy", "user": "a", "at": moment, "n": n} for moment, n in ((1, 2), (2, 0), (15, 0))])
+    assert ([row["m"] for row in out.results.to_pylist()], out.late.num_rows) == ([2], 0)
+
+
+def test_sources_of_rows_that_a_filter_leaves_out_go_on() -> None:
+    """A union by source, and both sides of a join: times in other columns and units than those of the result."""
+    mark = kv.MultiSourceWatermarkSpec.new().source("one", kv.WatermarkSpec.fixed_lag(0))
+    mark = mark.source("two", kv.WatermarkSpec.fixed_lag(0))
+    rows = stream_of(DDL).with_watermark(mark, column="at", source_column="kind").filter("n > 0")
+    driver = Driver(rows.tumbling_window(10).agg(count()))
+    given = [{"kind": kind, "user": "a", "at": moment, "n": n} for kind, moment, n in (("one", 1, 1), ("one", 15, 0))]
+    assert not driver.send(given).results.num_rows
+    assert driver.send([{"kind": "two", "user": "a", "at": 12, "n": 0}]).results.num_rows == 1
+    assert driver.watermark_us == 12_000
+    left = stream_of("k string, at bigint, n bigint").watermark("at", 0).filter("n > 0")
+    right = stream_of("k string, seen timestamp, n bigint").watermark("seen", 0).filter("n > 0")
+    both = Driver(left.interval_join(right, on="k", lower=0, upper=10, how="left"))
+    seen = dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.timezone.utc)
+    out = both.send({"left": [{"k": "a", "at": 1, "n": 1}, {"k": "a", "at": 900, "n": 0}], "right": []})
+    assert not out.results.num_rows
+    out = both.send({"left": [], "right": [{"k": "a", "seen": seen, "n": 0}]})
+    assert [(row["at"], row["seen"]) for row in out.results.to_pylist()] == [(1, None)]
+    assert both.watermark_us == 900_000
