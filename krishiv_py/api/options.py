@@ -87,7 +87,7 @@ class OptionMethods(ShownInALine):
 
     def _row_schema(self) -> pa.Schema:
         """Return the schema of rows after the stateless steps; those of results have their event time."""
-        return without_order(hidden.row_schema(hidden.carrying(self._draft.input.input)))
+        return without_order(hidden.row_schema(self._draft.input.input))
 
     def _with(self, **changes: Any) -> Self:
         return attrs.evolve(self, draft=attrs.evolve(self._draft, **changes))

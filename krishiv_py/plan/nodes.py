@@ -28,7 +28,7 @@ from krishiv_py.plan.options.late import (
 )
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions, preset_of
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec, lag_text, least_of
-from krishiv_py.plan.schema import RESERVED
+from krishiv_py.plan.schema import in_order_of
 from krishiv_py.redaction import redacted, shown_settings, shown_text
 
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], "pa.RecordBatch | pa.Table"]
@@ -84,6 +84,11 @@ class SourceNode(Node):
     @property
     def places(self) -> tuple[tuple[str, str], ...]:
         """The paths it reads from, each with a name for people."""
+        return ()
+
+    @property
+    def envelope(self) -> tuple[str, ...]:
+        """The columns that go with its rows through every step, whether or not a step names them."""
         return ()
 
 
@@ -176,6 +181,11 @@ class UnionSource(SourceNode):
     bounded: bool
 
     @property
+    def envelope(self) -> tuple[str, ...]:
+        """The order of results, where sides of a join are results."""
+        return in_order_of(self.schema.names)
+
+    @property
     def named_sources(self) -> tuple[str, tuple[str, ...]] | None:
         """Its source column, and the names of its streams."""
         return self.source_column, tuple(name for name, _ in self.parts)
@@ -205,6 +215,15 @@ class Project(Node):
     """True if its author named all columns of its result, as in ``select``."""
     computes: tuple[str, ...] = ()
     """Columns that keys, identities or gaps by expression are; state depends on how they are computed."""
+    envelope: tuple[str, ...] = ()
+    """Columns that go along, where rows have them and the step computes none of these names: see :func:`prefix_of`."""
+    aligns: bool = False
+    """True if it gives the sides of a join the same columns, their order among them, so nothing goes along."""
+
+    def along(self, names: Sequence[str]) -> list[str]:
+        """Return which columns of rows with these `names` go along."""
+        computed = {name for name, _ in self.columns}
+        return [name for name in self.envelope if name in names and name not in computed]
 
     def detail(self) -> str:
         shown = [n if isinstance(e, Col) and e.name == n else f"{e!r} AS {n}" for n, e in self.columns]
@@ -263,6 +282,14 @@ class MapBatches(Node):
     function: BatchFunction
     schema: pa.Schema
     on_error: OnError = "fail"
+    shown: tuple[str, ...] | None = None
+    """The columns that the function gets, of results: it gives a row for each row. None where it gets rows as they are."""
+    envelope: tuple[str, ...] = ()
+    """Columns that go along, where rows have them and the step makes none of these names."""
+
+    def along(self, names: Sequence[str]) -> list[str]:
+        """Return which columns of rows with these `names` go along."""
+        return [name for name in self.envelope if name in names and name not in self.schema.names]
 
     def detail(self) -> str:
         return getattr(self.function, "__name__", repr(self.function))
@@ -342,6 +369,13 @@ class Stage(SourceNode):
         return self.time is not None and self.time.of_row
 
     @property
+    def envelope(self) -> tuple[str, ...]:
+        """The columns of its results that go along: whether they are withdrawn, their event time, their order."""
+        names = self.schema.names
+        op = ("op",) if "op" in names and self.options.emit_mode == "retractions" else ()
+        return (*op, *([self.time_column] if self.time_column in names else []), *in_order_of(names))
+
+    @property
     def inputs(self) -> tuple[tuple[str | None, Node], ...]:
         """The streams it reads: of a join or a union each with its name."""
         return streams_of(self.input)
@@ -400,13 +434,9 @@ def source_of(node: Node) -> SourceNode:
 def _as_read(node: Node) -> str:
     """Return where the rows of a node come from, and the steps of users that they take."""
     source = source_of(node)
-    steps = [f"{step.title} {step.detail()}".rstrip() for step in prefix_of(node) if not _aligns(step)]
+    shown = [step for step in prefix_of(node) if not (isinstance(step, Project) and step.aligns)]
+    steps = [f"{step.title} {step.detail()}".rstrip() for step in shown]
     return " → ".join([f"{source.title} {source.detail()}".rstrip(), *steps])
-
-
-def _aligns(step: Node) -> bool:
-    """Return whether a step gives the sides of a join the same columns, the time of both among them."""
-    return isinstance(step, Project) and any(name.startswith(RESERVED) for name, _ in step.columns)
 
 
 def root_of(node: Node) -> SourceNode:
@@ -416,15 +446,25 @@ def root_of(node: Node) -> SourceNode:
 
 
 def prefix_of(node: Node) -> tuple[Prefix, ...]:
-    """Return the stateless steps between source and watermark, first applied first."""
-    return tuple(n for n in reversed(list(chain(node))) if isinstance(n, (Project, Filter, MapBatches)))
+    """Return the stateless steps between source and watermark, first applied first; each hands the envelope of rows on."""
+    bottom, *above = reversed(list(chain(node)))
+    assert isinstance(bottom, SourceNode)
+    steps = tuple(step for step in above if isinstance(step, (Project, Filter, MapBatches)))
+    return tuple(with_envelope(step, bottom.envelope) for step in steps) if bottom.envelope else steps
+
+
+def with_envelope(step: Prefix, names: tuple[str, ...]) -> Prefix:
+    """Return a step along with which the columns of these `names` go."""
+    if isinstance(step, Filter) or (isinstance(step, Project) and step.aligns):
+        return step
+    return attrs.evolve(step, envelope=names)
 
 
 def traced(steps: Sequence[Prefix], column: str) -> str | None:
     """Return what a column is called before stateless steps; None where they compute it, or may change the rows."""
     for step in reversed(steps):
         if isinstance(step, Project):
-            made_of: Expr | None = dict(step.columns).get(column)
+            made_of: Expr | None = dict(step.columns).get(column, Col(column) if column in step.envelope else None)
             if not isinstance(made_of, Col):
                 return None
             column = made_of.name

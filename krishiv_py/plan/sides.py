@@ -19,7 +19,7 @@ from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
 from krishiv_py.plan.nodes import Node, Project, UnionSource, Watermark, source_of
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec, most_lag_us
-from krishiv_py.plan.schema import RESERVED, check_key_type, time_kind
+from krishiv_py.plan.schema import RESERVED, check_key_type, in_order_of, order_name, time_kind
 from krishiv_py.types import key_type, type_text
 
 LEFT, RIGHT = "left", "right"
@@ -186,11 +186,18 @@ def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | N
     fields += [pa.field(n, right.schema.field(o).type) for n, o in zip(columns.right, right.others, strict=True)]
     fields.append(pa.field(TIME, time))
     common = pa.schema(fields)
+    orders = [_order(left), _order(right)]
+    in_order = [pa.field(order_name(n), field.type) for n, field in enumerate((*orders[0], *orders[1]))]
+    laid_out = pa.schema([*common, *in_order])
+    ours = {new.name: old.name for new, old in zip(in_order, orders[0], strict=False)}
+    theirs = {new.name: old.name for new, old in zip(in_order[len(ours) :], orders[1], strict=True)}
+    ours |= zip(columns.left, left.others, strict=True)
+    theirs |= zip(columns.right, right.others, strict=True)
     parts = (
-        (LEFT, _laid_out(left, left.keys, dict(zip(columns.left, left.others, strict=True)), common, casts)),
-        (RIGHT, _laid_out(right, left.keys, dict(zip(columns.right, right.others, strict=True)), common, casts)),
+        (LEFT, _laid_out(left, left.keys, ours, laid_out, casts)),
+        (RIGHT, _laid_out(right, left.keys, theirs, laid_out, casts)),
     )
-    merged = common.append(pa.field(columns.side, pa.string()))
+    merged = pa.schema([*common, pa.field(columns.side, pa.string()), *in_order])
     bounded = all(source_of(s.mark).bounded for s in (left, right))
     marks = _mark(left, LEFT), _mark(right, RIGHT)
     start_us = min(spec.initial_us for _, spec in marks)
@@ -202,6 +209,12 @@ def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | N
     )
     union = UnionSource(parts, columns.side, merged, bounded)
     return Both(Watermark(union, TIME, spec, columns.side), left.keys, columns)
+
+
+def _order(side: Side) -> list[pa.Field]:
+    """Return the columns that results on a side are ordered by; those of the left side come first in the common layout."""
+    schema = source_of(side.mark).schema
+    return [schema.field(name) for name in in_order_of(schema.names)]
 
 
 def _time_type(side: Side) -> pa.DataType:
@@ -221,7 +234,7 @@ def _laid_out(side: Side, keys: tuple[str, ...], own: dict[str, str], common: pa
         else:
             columns.append((field.name, Cast(Lit(None), field.type)))
     node: Node = side.mark.input
-    return Project(node, tuple(columns), picks=True)
+    return Project(node, tuple(columns), picks=True, aligns=True)
 
 
 def _time_of(side: Side, common: pa.DataType | None) -> Expr:

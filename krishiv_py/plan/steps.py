@@ -18,7 +18,8 @@ def needed_columns(prefix: tuple[Prefix, ...], wanted: set[str], schema: pa.Sche
         if isinstance(step, Filter):
             wanted = wanted | columns_of(step.condition)
         else:
-            wanted = {c for name, e in step.columns if name in wanted for c in columns_of(e)}
+            read = {c for name, e in step.columns if name in wanted for c in columns_of(e)}
+            wanted = read.union(step.along([*wanted]))
     return tuple(n for n in schema.names if n in wanted) or tuple(schema.names[:1])
 
 
@@ -34,9 +35,10 @@ def pruned(prefix: tuple[Prefix, ...], wanted: set[str]) -> tuple[Prefix, ...]:
             out.append(step)
         else:
             kept = tuple((n, e) for n, e in step.columns if n in wanted) or ((step.columns[0][0], lit(True)),)
-            wanted = {c for _, e in kept for c in columns_of(e)}
+            along = step.along([*wanted])
+            wanted = {c for _, e in kept for c in columns_of(e)}.union(along)
             if not all(isinstance(e, Col) and e.name == n for n, e in kept):
-                out.append(Project(step.input, kept))
+                out.append(Project(step.input, kept, envelope=tuple(along)))
     return tuple(reversed(out))
 
 
@@ -48,5 +50,6 @@ def uncomputed(prefix: tuple[Prefix, ...], names: Iterable[str]) -> frozenset[st
             break
         if isinstance(step, Project):
             made = {name: unnamed(expr) for name, expr in step.columns}
+            made |= {name: Col(name) for name in step.along([*before.values()])}
             before = {name: expr.name for name, was in before.items() if isinstance(expr := made[was], Col)}
     return frozenset(before)

@@ -50,7 +50,7 @@ from krishiv_py.plan.schema import (
     without_order,
 )
 from krishiv_py.plan.steps import needed_columns, pruned, uncomputed
-from krishiv_py.planner.hidden import carrying, row_schema
+from krishiv_py.planner.hidden import row_schema
 
 
 def _stage_name(node: Stage, followed: bool) -> str:
@@ -202,7 +202,7 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
     PlanError
         With what, got, consequence and hint, for everything that cannot run.
     """
-    rows = carrying(node.input.input)
+    rows = node.input.input
     every, steps, bottom = row_schema(rows), prefix_of(rows), source_of(rows)
     arrives_by, schema = in_order_of(every.names), without_order(every)
     kind = time_kind(schema, node.input.column) if node.input.column else "timestamp"

@@ -30,7 +30,6 @@ from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWate
 from krishiv_py.plan.schema import time_name
 from krishiv_py.plan.steps import needed_columns, pruned
 from krishiv_py.planner.check import check
-from krishiv_py.planner.hidden import carrying
 
 
 @attrs.frozen(eq=False)
@@ -250,9 +249,7 @@ class _Graph:
             raise PlanError("two stages have one name", got=repr(named), hint="give each stage a name of its own: .named(...)")
         if (number or followed) and named is None:
             spec = attrs.evolve(spec, name=f"stage {number + 1}")
-        inputs = tuple(
-            attrs.evolve(b, after=numbers.get(b.name)) for b in branches(spec, source_of(carrying(node.input.input)))
-        )
+        inputs = tuple(attrs.evolve(b, after=numbers.get(b.name)) for b in branches(spec, source_of(node.input)))
         reads = any(b.after is None for b in inputs)
         clock = self.clocks if reads else None
         self.clocks += reads

@@ -25,7 +25,7 @@ from krishiv_py.plan.expressions.expr import BinOp, Cast, Col, Expr, Func, Lit, 
 from krishiv_py.plan.expressions.udfs import Called
 from krishiv_py.plan.nodes import Expect, Filter, MapBatches, Prefix, Project, Stage, prefix_of, source_of
 from krishiv_py.plan.running import uses_clock
-from krishiv_py.planner.hidden import KeepingColumns, row_schema
+from krishiv_py.planner.hidden import row_schema
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan, table_of
 
 _INDEX: Final = "pane_index"
@@ -116,7 +116,8 @@ class _Results:
             made = {name: self.through(expr) for name, expr in step.columns}
             if uses_clock(step):
                 made = {n: attrs.evolve(c, steady=c.steady and n in self.columns) for n, c in made.items()}
-            return attrs.evolve(self, columns=made)
+            along = {name: self.columns[name] for name in step.along([*self.columns])}
+            return attrs.evolve(self, columns=made | along)
         if isinstance(step, Expect):
             return self  # it stops the query
         if isinstance(step, Filter):
@@ -132,7 +133,8 @@ class _Results:
         return attrs.evolve(self, fixed=fixed, leaves_out=leaves_out, splits=splits)
 
     def _mapped(self, step: MapBatches) -> _Results:
-        function, names, more = step.function, step.schema.names, tuple[str, ...]()
+        function, more = step.function, tuple[str, ...]()
+        names = [*step.schema.names, *step.along([*self.columns])]
         if isinstance(function, Lookup):
             table = table_of(function)
             stays = table is not None and table.load is None
@@ -144,7 +146,7 @@ class _Results:
             made, leaves_out = _Column(steady=False), True
         else:  # a function of the user makes what it likes, a name of the row as well
             every = frozenset(self.parts or ())
-            made, leaves_out = _Column(every), not isinstance(function, KeepingColumns)
+            made, leaves_out = _Column(every), step.shown is None
         columns = {name: self.columns.get(name, made) for name in names}
         if isinstance(function, Unnest):
             columns[function.column], more = made, (function.rank or _ITEM,)

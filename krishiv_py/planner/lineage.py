@@ -16,7 +16,7 @@ from krishiv_py.kernels.columns.steps import Unnest
 from krishiv_py.kernels.joins.lookup import Lookup
 from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, unnamed
 from krishiv_py.plan.nodes import Filter, Node, Prefix, Project, SourceNode, Stage, UnionSource, prefix_of, source_of
-from krishiv_py.planner.hidden import KeepingColumns, row_schema
+from krishiv_py.planner.hidden import row_schema
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan, lookups, table_of
 
 How: TypeAlias = Literal["IDENTITY", "TRANSFORMATION", "AGGREGATION", "CONDITIONAL", "FILTER", "GROUP_BY", "JOIN", "WINDOW"]
@@ -77,8 +77,10 @@ class Lineage:
         if isinstance(step, Filter):
             return attrs.evolve(self, rows=self.rows | self.of(columns_of(step.condition), "FILTER"))
         if isinstance(step, Project):
-            return attrs.evolve(self, columns={name: self.through(expr) for name, expr in step.columns})
-        function, names = step.function, step.schema.names
+            made = {name: self.through(expr) for name, expr in step.columns}
+            return attrs.evolve(self, columns=made | {name: self.columns[name] for name in step.along([*self.columns])})
+        along = step.along([*self.columns])
+        function, names = step.function, [*step.schema.names, *along]
         every = frozenset(self.columns)
         kept, read, decides = frozenset[str](), every, self.of(every, "FILTER")
         if isinstance(function, Lookup):
@@ -87,8 +89,8 @@ class Lineage:
         elif isinstance(function, Unnest):
             kept, read = every - {function.column}, frozenset([function.column])
             decides = self.of(read, "FILTER")
-        elif isinstance(function, KeepingColumns):  # which gives a row for each row
-            kept, read, decides = frozenset(function.kept), frozenset(function.shown), _NONE
+        elif step.shown is not None:  # it gives a row for each row
+            kept, read, decides = frozenset(along), frozenset(step.shown), _NONE
         made, rows = dict.fromkeys(names, self.of(read, "TRANSFORMATION")), self.rows | decides
         if isinstance(function, Lookup) and (table := table_of(function)) is not None:
             made |= {name: frozenset([Origin(table, column, "IDENTITY")]) for column, name in function.columns}

@@ -274,5 +274,5 @@ def _origin(node: Stage, column: str) -> Expr:
         if isinstance(step, MapBatches) or not isinstance(origin, Col):
             break
         if isinstance(step, Project):
-            origin = unnamed(dict(step.columns)[origin.name])
+            origin = unnamed(dict(step.columns).get(origin.name, origin))
     return origin

@@ -25,7 +25,6 @@ from krishiv_py.kernels.columns.times import bounds_of
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.plan.checks import PathLike, a_path, a_text, is_collection
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, show_us, time_point_us, to_us
-from krishiv_py.plan.expressions.expr import col
 from krishiv_py.plan.nodes import MapBatches, Prefix, Project
 from krishiv_py.plan.options.query import Begin
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
@@ -312,8 +311,7 @@ def _numbering(steps: Sequence[Prefix]) -> tuple[Prefix, ...] | None:
     """Return steps that hand the numbers of rows on; None where a function over batches is among them."""
     if any(isinstance(step, MapBatches) for step in steps):
         return None
-    numbered = ((_ROW, col(_ROW)),)
-    return tuple(attrs.evolve(s, columns=(*s.columns, *numbered)) if isinstance(s, Project) else s for s in steps)
+    return tuple(attrs.evolve(s, envelope=(*s.envelope, _ROW)) if isinstance(s, Project) else s for s in steps)
 
 
 _MOST: Final = 20

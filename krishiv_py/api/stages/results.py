@@ -149,10 +149,11 @@ class ResultStream(TimedStream):
         full, time = self._row_schema(), self._output.time_column
         usable = pa.schema([f for f in full if f.name in self.schema.names or f.name == time])
         made = change(Stream(self._node, usable, self._runner))
-        names = [n for n in made.schema.names if n != time or time in self.schema.names or _names(made._node, time)]
-        if isinstance(made._node, Project):
-            hidden.refuse_hidden(made._node, hidden.hidden_names(self._stage_node))
-        return self._over(made._node, names)
+        node, named = made._node, time in self.schema.names or _names(made._node, time)
+        if isinstance(node, Project):
+            hidden.refuse_hidden(node, self._output)
+            node = node if named else hidden.without(node, {time})
+        return self._over(node, [n for n in made.schema.names if n != time or named])
 
     def expect(self, condition: Expr | str, on_fail: OnFail = "fail", *, name: str | None = None) -> ResultStream:
         """Stop the query when `condition` is not true for a result; null is not true.
@@ -277,8 +278,7 @@ class ResultStream(TimedStream):
         shown = pa.schema([f for f in self.schema if f.name in full.names])
         plain = Stream(self._node, shown, self._runner).map_batches(function, schema)
         assert isinstance(plain._node, MapBatches)
-        keeping = hidden.KeepingColumns(function, plain.schema, tuple(shown.names))
-        return self._over(MapBatches(self._node, keeping, plain.schema), plain.schema.names)
+        return self._over(attrs.evolve(plain._node, shown=tuple(shown.names)), plain.schema.names)
 
     def unnest(self, column: str, *, rank: str | None = None, outer: bool = False) -> ResultStream:
         """Give one row for each item of a list, as :func:`~krishiv_py.top_k` makes it.
@@ -316,7 +316,7 @@ class ResultStream(TimedStream):
         full = self._row_schema()
         named = pa.schema([f for f in self.schema if f.name in full.names])
         function, schema = unnested(named, column, rank, outer, spread)
-        for name in hidden.hidden_names(self._stage_node):
+        for name in self._output.envelope:
             if name in schema.names and name not in named.names:
                 raise hidden.reserved(name)
         return self._over(MapBatches(self._node, function, schema), schema.names)
@@ -355,9 +355,9 @@ class ResultStream(TimedStream):
         full, time = self._row_schema(), self._output.time_column
         usable = pa.schema([f for f in full if f.name in self.schema.names or f.name == time])
         function, schema = looked_up(usable, table, on, columns, how, validity, at, reload)
-        added = list(schema)[len(usable) :]
-        step = MapBatches(self._node, function, pa.schema([*full, *added]))
-        return self._over(step, [*self.schema.names, *(f.name for f in added)])
+        named = [full.field(name) for name in self.schema.names if name in full.names]
+        step = MapBatches(self._node, function, pa.schema([*named, *list(schema)[len(usable) :]]))
+        return self._over(step, step.schema.names)
 
     def _check_reloading(self, got: str) -> None:
         if self._stage_node.options.emit_mode == "retractions":
@@ -483,7 +483,7 @@ class ResultStream(TimedStream):
         if not self._steps:
             return ()
         node = self._stage_node
-        op = ("op",) if "op" in hidden.hidden_names(node) and "op" not in self.schema.names else ()
+        op = ("op",) if "op" in node.envelope and "op" not in self.schema.names else ()
         return hidden.alone(self._steps, node, self._alone, (*self.schema.names, *op))
 
     @cached_property

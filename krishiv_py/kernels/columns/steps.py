@@ -31,8 +31,11 @@ from krishiv_py.types import condition_hint, type_text
 
 
 def _project(step: Project, batch: pa.RecordBatch) -> pa.RecordBatch:
-    arrays = [evaluate(e, batch) for _, e in step.columns]
-    return pa.RecordBatch.from_arrays(arrays, names=[n for n, _ in step.columns])
+    arrays, names = [evaluate(e, batch) for _, e in step.columns], [n for n, _ in step.columns]
+    if step.envelope:
+        along = step.along(batch.schema.names)
+        arrays, names = [*arrays, *(batch.column(name) for name in along)], [*names, *along]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 def _mask(step: Filter, batch: pa.RecordBatch) -> pa.Array:
@@ -60,7 +63,7 @@ def _filter_after(step: FilterAfter, batch: pa.RecordBatch, out: list[pa.RecordB
 def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
     own = of_library(step.function)
     try:
-        result = step.function(batch)
+        result = step.function(batch if step.shown is None else batch.select(list(step.shown)))
     except RAISED as problem:  # user code: whatever it raises is reported with what it was given
         if own and isinstance(problem, (CheckpointError, SchemaError, SourceError)):
             raise  # of a table of lookup_join, or of what a function over results returns: the error says what to do
@@ -71,8 +74,23 @@ def _map(step: MapBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
     if not isinstance(result, pa.RecordBatch):
         hint = "return a pyarrow RecordBatch or Table, or a frame of pandas, Polars or DuckDB"
         raise SchemaError(f"map_batches({step.detail()}) must return Arrow data", got=type(result).__name__, hint=hint)
-    rule = COMPUTED if own else RETURNED
-    return fitted_batch(result, step.schema, rule, f"map_batches({step.detail()}) does not return what it declares")
+    along = step.along(batch.schema.names)
+    consequence = f"map_batches({step.detail()}) does not return what it declares"
+    if step.shown is None:  # rows of a source have no envelope; a function of the library hands it on
+        schema = pa.schema([*step.schema, *(batch.schema.field(name) for name in along)]) if along else step.schema
+        return fitted_batch(result, schema, COMPUTED if own else RETURNED, consequence)
+    if result.num_rows != batch.num_rows:
+        raise SchemaError(
+            "map_batches over results must return one row for each row",
+            got=f"{result.num_rows} for {batch.num_rows}",
+            then="the event time of the others would not be known",
+            hint="filter with .filter(...), or collect the results and map them then",
+        )
+    rows = fitted_batch(result, step.schema, RETURNED, consequence)
+    return pa.RecordBatch.from_arrays(
+        [*rows.columns, *(batch.column(name) for name in along)],
+        schema=pa.schema([*rows.schema, *(batch.schema.field(name) for name in along)]),
+    )
 
 
 def _map_failed(step: MapBatches, batch: pa.RecordBatch, problem: BaseException) -> OperatorError:
@@ -231,7 +249,9 @@ def _try(call: AggCall, rows: pa.RecordBatch) -> None:
 
 def step_schema(step: Prefix, schema: pa.Schema) -> pa.Schema:
     """Return the schema a stateless step makes of `schema`, found by running it on no rows."""
-    return step.schema if isinstance(step, MapBatches) else apply_prefix((step,), empty_batch(schema)).schema
+    if isinstance(step, MapBatches):
+        return pa.schema([*step.schema, *map(schema.field, step.along(schema.names))])
+    return apply_prefix((step,), empty_batch(schema)).schema
 
 
 @attrs.frozen
