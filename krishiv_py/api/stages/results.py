@@ -21,17 +21,16 @@ from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream, aggregated
 from krishiv_py.errors import OrderError, PlanError, shown
 from krishiv_py.missing import instead
-from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.joins import LookupType
 from krishiv_py.plan.nodes import (
     BatchFunction,
     Draft,
+    Expect,
     Filter,
     MapBatches,
     Node,
-    OnFail,
     Prefix,
     Project,
     Stage,
@@ -136,7 +135,7 @@ class ResultStream(TimedStream):
         """Return where event times come from: ``"row"`` for a column of their own, else how they follow from the window."""
         return None if self._stage_node.time is None else self._stage_node.time.of
 
-    def _over(self, node: Node, names: Sequence[str]) -> ResultStream:
+    def _over(self, node: Node, names: Sequence[str]) -> Self:
         """Return the rows of a `node` over these results, whose columns with these `names` later steps can name."""
         draft = attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, input=node))
         draft = attrs.evolve(draft, hides_time=self._output.time_column not in names)
@@ -144,8 +143,7 @@ class ResultStream(TimedStream):
         full = stream._row_schema()
         return attrs.evolve(stream, schema=pa.schema([full.field(n) for n in names if n in full.names]))
 
-    def _via(self, change: Callable[[Stream], Stream]) -> ResultStream:
-        """Steps that `change` makes of rows, with the columns that go along."""
+    def _then(self, change: Callable[[Stream], Stream]) -> Self:
         full, time = self._row_schema(), self._output.time_column
         usable = pa.schema([f for f in full if f.name in self.schema.names or f.name == time])
         made = change(Stream(self._node, usable, self._runner))
@@ -153,105 +151,10 @@ class ResultStream(TimedStream):
         if isinstance(node, Project):
             hidden.refuse_hidden(node, self._output)
             node = node if named else hidden.without(node, {time})
-        return self._over(node, [n for n in made.schema.names if n != time or named])
-
-    def expect(self, condition: Expr | str, on_fail: OnFail = "fail", *, name: str | None = None) -> ResultStream:
-        """Stop the query when `condition` is not true for a result; null is not true.
-
-        `on_fail` is ``"fail"`` here, for a result has been taken out of the state already; `name` is the name of the
-        expectation. Use :meth:`filter` to part results.
-
-        Raises
-        ------
-        PlanError
-            For another `on_fail`.
-
-        Examples
-        --------
-        >>> from krishiv_py import count
-        >>> from krishiv_py.testing import Driver, stream_of
-        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count())
-        >>> Driver(counts.expect("count < 3", name="few rows")).send([{"at": 1}, {"at": 12}]).results.to_pylist()
-        [{'window_start': 0, 'window_end': 10, 'count': 1}]
-        """
-        one_of(on_fail, "on_fail", ("fail", "drop", "side_output"))
-        if on_fail != "fail":
+        if isinstance(node, Expect) and node.on_fail != "fail":
             hint = "write it before the window, or leave results out with .filter(condition)"
-            raise PlanError("an expectation of results can only fail", got=f"on_fail={shown(on_fail)}", hint=hint)
-        return self._via(lambda rows: rows.expect(condition, on_fail, name=name))
-
-    def select(self, *columns: str | Expr, **named: Expr | str) -> ResultStream:
-        """Keep and compute columns, as :meth:`Stream.select` does; the event time goes along.
-
-        Parameters
-        ----------
-        *columns : str or Expr
-            Column names, or expressions under the name of their alias or column.
-        **named : Expr or str
-            Expressions, or SQL text, by output name.
-
-        Examples
-        --------
-        >>> from krishiv_py import count, sum
-        >>> from krishiv_py.testing import Driver, stream_of
-        >>> totals = stream_of("n bigint, at bigint").watermark("at", 0).tumbling_window(10).agg(count(), sum("n"))
-        >>> driver = Driver(totals.select("window_end", mean="sum_n / count"))
-        >>> driver.send([{"n": 4, "at": 1}, {"n": 5, "at": 12}]).results.to_pylist()
-        [{'window_end': 10, 'mean': 4.0}]
-        """
-        return self._via(lambda rows: rows.select(*columns, **named))
-
-    def filter(self, condition: Expr | str) -> ResultStream:
-        """Keep results for which `condition` (an expression or SQL text) is true, as HAVING does in SQL.
-
-        Examples
-        --------
-        >>> from krishiv_py import count
-        >>> from krishiv_py.testing import Driver, stream_of
-        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count()).filter("count > 1")
-        >>> Driver(counts).send([{"at": at} for at in (1, 12, 13, 21)]).results.to_pylist()
-        [{'window_start': 10, 'window_end': 20, 'count': 2}]
-        """
-        return self._via(lambda rows: rows.filter(condition))
-
-    def with_column(self, name: str, value: Expr | str) -> ResultStream:
-        """Add, or replace, the column `name` by `value`, an expression or SQL text.
-
-        Examples
-        --------
-        >>> from krishiv_py import count
-        >>> from krishiv_py.testing import Driver, stream_of
-        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window("10 s").agg(count())
-        >>> Driver(counts.with_column("rate", "count / 10.0")).send([{"at": 1_000}, {"at": 12_000}]).results.to_pylist()
-        [{'window_start': 0, 'window_end': 10000, 'count': 1, 'rate': 0.1}]
-        """
-        return self._via(lambda rows: rows.with_column(name, value))
-
-    def rename(self, **names: str) -> ResultStream:
-        """Rename columns; `names` are old names with the new ones as values.
-
-        Examples
-        --------
-        >>> from krishiv_py import count
-        >>> from krishiv_py.testing import Driver, stream_of
-        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count()).rename(count="clicks")
-        >>> Driver(counts).send([{"at": 1}, {"at": 12}]).results.to_pylist()
-        [{'window_start': 0, 'window_end': 10, 'clicks': 1}]
-        """
-        return self._via(lambda rows: rows.rename(**names))
-
-    def drop(self, *columns: str) -> ResultStream:
-        """Leave `columns` out.
-
-        Examples
-        --------
-        >>> from krishiv_py import count
-        >>> from krishiv_py.testing import Driver, stream_of
-        >>> counts = stream_of("at bigint").watermark("at", 0).tumbling_window(10).agg(count()).drop("window_start")
-        >>> Driver(counts).send([{"at": 1}, {"at": 12}]).results.to_pylist()
-        [{'window_end': 10, 'count': 1}]
-        """
-        return self._via(lambda rows: rows.drop(*columns))
+            raise PlanError("an expectation of results can only fail", got=f"on_fail={shown(node.on_fail)}", hint=hint)
+        return self._over(node, [n for n in made.schema.names if n != time or named])
 
     def map_batches(self, function: BatchFunction, schema: pa.Schema | str | None = None) -> ResultStream:
         """Apply a function to every Arrow batch of results.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
 import pyarrow as pa
+from typing_extensions import Self
 
 from krishiv_py.api.computed import Named, keys_of, with_computed
 from krishiv_py.api.query import Runner
@@ -20,6 +22,7 @@ from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.nodes import (
     Draft,
+    Expect,
     Filter,
     FilterAfter,
     Node,
@@ -78,11 +81,11 @@ class TimedStream(RunMethods, KeyedStream):
             raise OrderError(what, got="options after .watermark", then="they would have no effect", hint=hint)
         return plan_of_rows(self._draft.input.input, self.late_handler, engine, late)
 
-    def filter(self, condition: Expr | str) -> TimedStream:
+    def filter(self, condition: Expr | str) -> Self:
         """Keep rows for which `condition` (an expression or SQL text) is true; null is not true (SEMANTICS §2.7).
 
-        A row that is left out here still moves the watermark; nothing judges or counts it. Before :meth:`Stream.watermark` it
-        would never have been there.
+        A row that is left out here still moves the watermark; later steps do not see it, and nothing judges or counts it.
+        Before :meth:`Stream.watermark` it would never have been there. Over results it is HAVING in SQL.
 
         Examples
         --------
@@ -93,15 +96,13 @@ class TimedStream(RunMethods, KeyedStream):
         >>> driver.send([{"kind": "buy", "at": 1_000}, {"kind": "view", "at": 120_000}]).results.to_pylist()
         [{'window_start': 0, 'window_end': 60000, 'count': 1}]
         """
-        given = self._below().filter(condition)._node
-        assert isinstance(given, Filter)
-        return self._over(FilterAfter(given.input, given.condition), self.schema)
+        return self._then(lambda rows: rows.filter(condition))
 
-    def expect(self, condition: Expr | str, on_fail: OnFail = "fail", *, name: str | None = None) -> TimedStream:
+    def expect(self, condition: Expr | str, on_fail: OnFail = "fail", *, name: str | None = None) -> Self:
         """Keep rows for which `condition` is true, and say what becomes of the others, as :meth:`Stream.expect` does.
 
         A row that fails is not a row: unlike one that :meth:`filter` leaves out it does not move the watermark. See there for
-        `on_fail` and `name`.
+        `on_fail` and `name`. Over results `on_fail` is ``"fail"``, for a result has been taken out of the state already.
 
         Examples
         --------
@@ -113,9 +114,9 @@ class TimedStream(RunMethods, KeyedStream):
         >>> driver.watermark, driver.progress.late["positive"]
         ('1970-01-01T00:00:00.001000Z', 1)
         """
-        return self._over(self._below().expect(condition, on_fail, name=name)._node, self.schema)
+        return self._then(lambda rows: rows.expect(condition, on_fail, name=name))
 
-    def with_column(self, name: str, value: Expr | str) -> TimedStream:
+    def with_column(self, name: str, value: Expr | str) -> Self:
         """Add, or replace, a column called `name`: an expression, or SQL text, as `value`; not the event time.
 
         Examples
@@ -125,10 +126,12 @@ class TimedStream(RunMethods, KeyedStream):
         >>> Driver(rows).send([{"n": 3, "at": 1}]).results.to_pylist()
         [{'n': 3, 'at': 1, 'twice': 6}]
         """
-        return self._step(self._below().with_column(name, value))
+        return self._then(lambda rows: rows.with_column(name, value))
 
-    def select(self, *columns: str | Expr, **named: Expr | str) -> TimedStream:
+    def select(self, *columns: str | Expr, **named: Expr | str) -> Self:
         """Keep and compute `columns`, and `named` ones, as :meth:`Stream.select` does; the event time is among them.
+
+        The event time of results need not be named: it goes along.
 
         Examples
         --------
@@ -136,9 +139,9 @@ class TimedStream(RunMethods, KeyedStream):
         >>> stream_of("a bigint, b bigint, at bigint").watermark("at", 0).select("at", total="a + b").schema.names
         ['at', 'total']
         """
-        return self._step(self._below().select(*columns, **named))
+        return self._then(lambda rows: rows.select(*columns, **named))
 
-    def rename(self, **names: str) -> TimedStream:
+    def rename(self, **names: str) -> Self:
         """Rename columns as :meth:`Stream.rename` does, by `names`; not the event time.
 
         Examples
@@ -147,9 +150,9 @@ class TimedStream(RunMethods, KeyedStream):
         >>> stream_of("a bigint, at bigint").watermark("at", 0).rename(a="id").schema.names
         ['id', 'at']
         """
-        return self._step(self._below().rename(**names))
+        return self._then(lambda rows: rows.rename(**names))
 
-    def drop(self, *columns: str) -> TimedStream:
+    def drop(self, *columns: str) -> Self:
         """Leave `columns` out; not the event time.
 
         Examples
@@ -158,27 +161,24 @@ class TimedStream(RunMethods, KeyedStream):
         >>> stream_of("a bigint, b bigint, at bigint").watermark("at", 0).drop("b").schema.names
         ['a', 'at']
         """
-        return self._step(self._below().drop(*columns))
+        return self._then(lambda rows: rows.drop(*columns))
 
-    def _below(self) -> stream.Stream:
-        """Return the rows, as a stream without a watermark."""
-        return stream.Stream(self._draft.input.input, self.schema, self._runner)
-
-    def _step(self, after: stream.Stream) -> TimedStream:
-        assert isinstance(after._node, Project)
+    def _then(self, change: Callable[[stream.Stream], stream.Stream]) -> Self:
+        """Return the stream after a step, which `change` makes of its rows."""
         mark = self._draft.input
-        made = dict(after._node.columns)
-        for column in filter(None, (mark.column, mark.source_column)):
-            was = made.get(column)
+        made = change(stream.Stream(mark.input, self.schema, self._runner))
+        node = made._node
+        if isinstance(node, Filter) and not isinstance(node, Expect):
+            node = FilterAfter(node.input, node.condition)
+        computed = dict(node.columns) if isinstance(node, Project) else {}
+        for column in filter(None, (mark.column, mark.source_column)) if computed else ():
+            was = computed.get(column)
             if not isinstance(was, Col) or was.name != column:
                 got = "a step after .watermark(...) that changes it or leaves it out"
                 hint = "keep it as it is, or write the step before .watermark(...)"
                 raise OrderError(f"{column!r} is what the watermark follows", got=got, hint=hint)
-        return self._over(after._node, after.schema)
-
-    def _over(self, node: Node, schema: pa.Schema) -> TimedStream:
-        mark = attrs.evolve(self._draft.input, input=node)
-        return attrs.evolve(self, draft=attrs.evolve(self._draft, input=mark), schema=schema)
+        draft = attrs.evolve(self._draft, input=attrs.evolve(mark, input=node))
+        return attrs.evolve(self, draft=draft, schema=made.schema)
 
     def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedStream:
         """Group by columns, or by expressions over them; types are kept, null is a key of its own.
