@@ -29,7 +29,7 @@ from krishiv_py.plan.joins import (
     LookupType,
     WindowJoin,
 )
-from krishiv_py.plan.nodes import BatchFunction, Draft, MapBatches, Node, Stage, source_of
+from krishiv_py.plan.nodes import BatchFunction, Draft, MapBatches, Node, Stage, names_time, source_of
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.schema import check_key_type, is_key_type, key_hint, require_columns, time_kind
@@ -85,7 +85,7 @@ def _side(stream: OptionMethods, *, shows_time: bool = False) -> Side:
     if not isinstance(source, Stage):
         return Side(mark, schema, stream._draft.keys)
     check.check_followed(source)
-    own = (source.time_of_row and not source.operation.hides_time) or shows_time or not stream._draft.hides_time
+    own = shows_time or names_time(mark.input)
     return Side(mark, schema, stream._draft.keys, () if own else (source.time_column,))
 
 

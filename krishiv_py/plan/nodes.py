@@ -460,6 +460,21 @@ def with_envelope(step: Prefix, names: tuple[str, ...]) -> Prefix:
     return attrs.evolve(step, envelope=names)
 
 
+def names_time(node: Node) -> bool:
+    """Return whether the event time of the rows of a node is one of their columns, and did not only go along."""
+    source = source_of(node)
+    if not isinstance(source, Stage):
+        return True
+    nature = source.operation.nature
+    named = source.time_of_row and (nature.joins or not nature.gives_rows or names_time(source.input))
+    for step in prefix_of(node):
+        if isinstance(step, Project):
+            named = any(name == source.time_column for name, _ in step.columns)
+        elif isinstance(step, MapBatches):
+            named = source.time_column in step.schema.names
+    return named
+
+
 def traced(steps: Sequence[Prefix], column: str) -> str | None:
     """Return what a column is called before stateless steps; None where they compute it, or may change the rows."""
     for step in reversed(steps):
@@ -546,8 +561,6 @@ class Draft:
     keys: tuple[str, ...] = ()
     explicit: ExplicitOptions = attrs.field(factory=ExplicitOptions)
     operation: Operation | None = None
-    hides_time: bool = False
-    """True where rows are results of a stage whose event time nobody named."""
 
     def doing(self, operation: Operation) -> Draft:
         """Return the draft with its `operation`, which gets the keys."""

@@ -163,8 +163,6 @@ class Operation:
     late_by : {"windows", "state", "time", "never"}
         What decides under ``late_rule("window")`` that a row is late: the windows of its time, windows that only the state
         knows, its time as under ``"event"``, or nothing.
-    hides_time : bool
-        Whether its rows are results of a stage whose event time nobody named.
     handled : {"", "events", "results"}
         Whether a user's handler gets the events of its windows, and whether it gives their results instead of aggregates.
     moves : bool
@@ -180,7 +178,6 @@ class Operation:
     late_by: ClassVar[LateBy] = "time"
     aggs = cast("tuple[AggCall, ...]", ())  # not annotated: operations that have them have a field of the name
     result_columns = cast("Output | None", None)
-    hides_time = False
     condition = cast("Expr | None", None)
     handled: ClassVar[Handled] = ""
     moves: ClassVar[bool] = False
@@ -351,8 +348,6 @@ class Deduplication(Operation):
         Whether duplicates are only counted, or also handed to the late handler.
     hidden : tuple of str
         Columns that were computed to compare rows by, and are not columns of the rows that pass.
-    hides_time : bool
-        Whether the rows are results of a stage whose event time nobody named: only another stage gets it.
     """
 
     kind: ClassVar[str] = "deduplication"
@@ -361,7 +356,6 @@ class Deduplication(Operation):
     within_us: int
     duplicates: Duplicates = "count"
     hidden: tuple[str, ...] = ()
-    hides_time: bool = False
 
     def identity(self) -> dict[str, str]:
         return {"within_us": repr(self.within_us)}  # who gets the duplicates may change

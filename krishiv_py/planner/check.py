@@ -29,6 +29,7 @@ from krishiv_py.plan.nodes import (
     Stage,
     Tried,
     UnionSource,
+    names_time,
     prefix_of,
     source_of,
     stages_of,
@@ -169,7 +170,9 @@ def _output(node: Stage, row: pa.Schema, stays: bool) -> Output | None:
     """Return the columns of results, where they are not simply those of the window: an event time that nobody named is left
     out.
     """
-    if node.operation.result_columns is not None or not node.operation.hides_time or stays:
+    nature = node.operation.nature
+    passes = nature.gives_rows and not nature.joins
+    if node.operation.result_columns is not None or stays or not passes or names_time(node.input):
         return node.operation.result_columns
     fields = node.operation.result_fields(row, pa.null()) or []
     return tuple((f.name, Col(f.name)) for f in fields if f.name != node.input.column)

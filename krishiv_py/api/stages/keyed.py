@@ -86,9 +86,10 @@ class DedupMethods(OptionMethods):
         own = tuple(self._draft.input.input.computes) if isinstance(self._draft.input.input, Project) else ()
         hidden = (*own, *(name for name, _ in computed))
         identity = names or self._draft.keys or tuple(f.name for f in passing(schema))
-        dedup = attrs.evolve(deduplication(within, duplicates, hidden), hides_time=self._draft.hides_time)
         mark = with_computed(self._draft.input, schema, computed)
-        return self._results(attrs.evolve(self._draft, input=mark, keys=identity).doing(dedup))
+        return self._results(
+            attrs.evolve(self._draft, input=mark, keys=identity).doing(deduplication(within, duplicates, hidden))
+        )
 
 
 S = TypeVar("S", bound=WindowedStream)

@@ -138,7 +138,6 @@ class ResultStream(TimedStream):
     def _over(self, node: Node, names: Sequence[str]) -> Self:
         """Return the rows of a `node` over these results, whose columns with these `names` later steps can name."""
         draft = attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, input=node))
-        draft = attrs.evolve(draft, hides_time=self._output.time_column not in names)
         stream = attrs.evolve(self, draft=draft, of_stage=False)
         full = stream._row_schema()
         return attrs.evolve(stream, schema=pa.schema([full.field(n) for n in names if n in full.names]))
@@ -456,9 +455,7 @@ def results_of(stage: Draft, runner: Runner, made: list[Stage] | None = None) ->
     followed = attrs.evolve(stage, explicit=attrs.evolve(stage.explicit, emit=stage.explicit.emit or "final"))
     before = _one(made, followed.node())
     time = before.time_column
-    own = before.time_of_row and not before.operation.hides_time
-    hides = time not in alone.names or not own
-    draft = Draft(Watermark(before, time, WatermarkSpec(0)), DefaultLateEventHandler(), hides_time=hides)
+    draft = Draft(Watermark(before, time, WatermarkSpec(0)), DefaultLateEventHandler())
     stream = ResultStream(draft, runner, alone, stage, node, made, alone)
     object.__setattr__(stream, "_stages", checked)
     return stream
