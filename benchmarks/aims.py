@@ -25,7 +25,7 @@ Places = Mapping[Place, Mapping[str, Summary]]
 class Figure:
     """What one side took over what another did; without another, what it took.
 
-    ``of`` names a field of :class:`~benchmarks.summary.Summary` or one of its extras; ``bound`` is told where it is not that of
+    ``of`` names a field of :class:`~benchmarks.summary.Summary` or one of its extras; ``bound`` is here where it is not that of
     the aim.
     """
 
@@ -60,7 +60,7 @@ def behind(
     )
 
 
-def beside(label: str, mode: str, job: str, data: str, of: str, bound: float | None = None) -> Figure:
+def next_to(label: str, mode: str, job: str, data: str, of: str, bound: float | None = None) -> Figure:
     """What ours takes over what native PySpark on RocksDB does."""
     return Figure(label, (mode, job, data, "krishiv"), (mode, job, data, "native_rocksdb"), of, bound)
 
@@ -68,12 +68,12 @@ def beside(label: str, mode: str, job: str, data: str, of: str, bound: float | N
 def steady(rate: str) -> tuple[Figure, ...]:
     """CPU and latency at a fixed rate."""
     data = f"B-{rate}"
-    return beside("CPU", "steady", "S1", data, "cpu"), beside("p99", "steady", "S1", data, "latency_p99_s", bound=1.0)
+    return next_to("CPU", "steady", "S1", data, "cpu"), next_to("p99", "steady", "S1", data, "latency_p99_s", bound=1.0)
 
 
 def memory(data: str, jobs: Sequence[str] = WINDOWED) -> tuple[Figure, ...]:
     """Peak memory of a backlog."""
-    return tuple(beside(job, "backlog", job, data, "memory_mb") for job in jobs)
+    return tuple(next_to(job, "backlog", job, data, "memory_mb") for job in jobs)
 
 
 def pipelines() -> tuple[Aim, ...]:
@@ -166,7 +166,7 @@ AIMS: Final = (
         "batches of one row: ours over native PySpark on RocksDB",
         "≤",
         1.4,
-        (beside("CPU", "micro", "J1", "one-row", "cpu"), beside("time", "micro", "J1", "one-row", "wall")),
+        (next_to("CPU", "micro", "J1", "one-row", "cpu"), next_to("time", "micro", "J1", "one-row", "wall")),
     ),
     Aim("5 000 events a second: ours over native PySpark on RocksDB", "≤", 1.4, steady("5000")),
     Aim("50 000 events a second: ours over native PySpark on RocksDB", "≤", 1.4, steady("50000")),
@@ -195,9 +195,9 @@ AIMS: Final = (
         "≤",
         1,
         (
-            beside("one row", "micro", "J1", "one-row", "memory_mb"),
-            beside("5 000", "steady", "S1", "B-5000", "memory_mb"),
-            beside("50 000", "steady", "S1", "B-50000", "memory_mb"),
+            next_to("one row", "micro", "J1", "one-row", "memory_mb"),
+            next_to("5 000", "steady", "S1", "B-5000", "memory_mb"),
+            next_to("50 000", "steady", "S1", "B-50000", "memory_mb"),
         ),
     ),
     *pipelines(),
@@ -217,7 +217,7 @@ def table(result: Sequence[Summary]) -> list[str]:
     note = (
         f"Medians of all rounds, {ENOUGH} of them and more interleaved; a number in brackets says how many were, where it was "
         "fewer. Below noise: in a round the work took less than starting varies. At least (at most): the worst round of one "
-        "side against the best of the other; told where the median is below noise or that alone would not do. Only rounds on "
+        "side against the best of the other; stated where the median is below noise or that alone would not do. Only rounds on "
         "the same processor are compared; of two processors the worse figure is reported, and the rounds of both are counted."
     )
     return [*head, *(r for r in rows if r), "", note]
@@ -245,7 +245,7 @@ def cell(aim: Aim, figure: Figure, by_place: Places) -> str:
     extremes = [worst(aim, known) for known in compared] if figure.of == "cpu" else [None]
     sure = None if None in extremes else worse(value for value in extremes if value is not None)
     bound = "" if sure is None else f"at {'least' if aim.sign == '≥' else 'most'} {number(sure)}"
-    if figure.of == "cpu" and not all(s.told for known in compared for s in known):
+    if figure.of == "cpu" and not all(s.clear for known in compared for s in known):
         return f"{figure.label} below noise{bound and ', '}{bound}{few}"
     value = worse(ratio([taken(s, figure.of) for s in known]) for known in compared)
     text = f"{figure.label} {number(value)}{few}"

@@ -100,7 +100,7 @@ class Sampler:
     ended: threading.Event = field(factory=threading.Event)
 
     def run(self) -> None:
-        """Sample until told to stop; PSS, which costs more to read, at each tenth sample."""
+        """Sample until it has to stop; PSS, which costs more to read, at each tenth sample."""
         ticks = 0
         while not self.ended.wait(self.interval_s):
             self.sample(with_pss=ticks % 10 == 0)

@@ -70,7 +70,7 @@ def dots(result: Sequence[Summary], picture: Picture = PICTURES[0]) -> list[Dot]
         ours = own.get((other.job, other.data, other.processor))
         if ours is None or other.side in (picture.own, *picture.left_out):
             continue
-        sure = ours.told and other.told
+        sure = ours.clear and other.clear
         value = other.cpu / ours.cpu if sure else other.low / ours.high
         place = (other.side, other.data, other.job)
         if value > 0 and (place not in worst or value < worst[place].value):

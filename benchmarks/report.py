@@ -34,7 +34,7 @@ TITLES = {
 
 def ratio(own: Summary, other: Summary) -> str:
     """How many times the CPU of `own` the other takes for the same work."""
-    return f"{other.cpu / own.cpu:.2f} ×" if own.told and other.told else "below noise"
+    return f"{other.cpu / own.cpu:.2f} ×" if own.clear and other.clear else "below noise"
 
 
 def cost(value: float, unit: str) -> str:

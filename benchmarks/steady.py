@@ -122,7 +122,7 @@ def drive(side: Side, spec: Spec, rate: int, work: Path, seconds: int) -> tuple[
     return measured, load.latencies()
 
 
-def told(
+def stated(
     mode: str,
     data: str,
     side: Side,
@@ -165,7 +165,7 @@ def turn(side: Side, keys: KeySet, rate: int, round_number: int, seed: int) -> R
     long, latency = drive(side, spec, rate, work / "long", DURATIONS_S[0])
     # No row is late here; a side stopped in the middle may owe what the last files would have given.
     verdict = check(JOB, work / "long" / "input", work / "long" / "out", Rules("none"), slack_us=UNFINISHED_S * 1_000_000)
-    kept = told("steady", f"{keys}-{rate}", side, round_number, seed, DURATIONS_S, (long, short), verdict, latency, begun)
+    kept = stated("steady", f"{keys}-{rate}", side, round_number, seed, DURATIONS_S, (long, short), verdict, latency, begun)
     if kept.ok:
         shutil.rmtree(work, ignore_errors=True)
     return kept

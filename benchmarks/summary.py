@@ -48,7 +48,7 @@ class Summary:
     """Begin and end of each round that counts, in seconds of the clock, in order."""
 
     @property
-    def told(self) -> bool:
+    def clear(self) -> bool:
         """Whether the CPU of its work stands out from that of starting in every round."""
         return self.low > 0
 

@@ -1,7 +1,7 @@
 """What each job has to give, computed by DuckDB under the micro-batch model: so many files are one batch.
 
 ``W_n`` is the greatest event time of the batches before batch n, floored to a millisecond (Spark keeps watermarks so),
-less the lag; unset for the first. Rows (or their windows) that are late under the judged rule are left out, then
+less the lag; unset for the first. Rows (or their windows) that are late under the rule of the job are left out, then
 everything is computed at once.
 """
 
@@ -87,10 +87,10 @@ def keep_on_time(db: duckdb.DuckDBPyConnection, job: Job, rules: Rules) -> None:
         db.execute("CREATE TEMP VIEW kept AS SELECT * FROM rows")
     if rules.late == "clean":
         db.execute(
-            f"""CREATE TEMP TABLE judged AS SELECT user_id, t, t < max(t) OVER (PARTITION BY source ORDER BY part, pos)
+            f"""CREATE TEMP TABLE classified AS SELECT user_id, t, t < max(t) OVER (PARTITION BY source ORDER BY part, pos)
             - {(job.lag_ms + job.grace_ms) * 1_000} AS doubtful FROM rows"""
         )
-        db.execute("CREATE TEMP TABLE doubtful_keys AS SELECT DISTINCT user_id FROM judged WHERE doubtful")
+        db.execute("CREATE TEMP TABLE doubtful_keys AS SELECT DISTINCT user_id FROM classified WHERE doubtful")
 
 
 def windows_sql(job: Job, rules: Rules) -> str:

@@ -252,7 +252,7 @@ def test_a_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_query_on_spark_shows_what_the_driver_shows(session: Session) -> None:
     stream, sender = session.memory_stream(DDL)
     registry, driver = CollectorRegistry(), Driver(late_counted(stream_of(DDL)))
-    query = late_counted(stream).start(MemorySink(), name="judged")
+    query = late_counted(stream).start(MemorySink(), name="classified")
     register(query, registry)
     register(driver, registry)
     for batch in (FIRST, SECOND):

@@ -41,9 +41,9 @@ def test_without_linux_nothing_is_known(tmp_path: Path) -> None:
 
 LOADS = """
 import os, pathlib, sys
-told = pathlib.Path(sys.argv[1])
+listed = pathlib.Path(sys.argv[1])
 opened = pathlib.Path.open
-pathlib.Path.open = lambda path, *more: opened(told if str(path) == "/proc/cpuinfo" else path, *more)
+pathlib.Path.open = lambda path, *more: opened(listed if str(path) == "/proc/cpuinfo" else path, *more)
 asked = []
 class CustomTrigger:
     def find_spec(self, name, *more):

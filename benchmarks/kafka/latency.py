@@ -146,7 +146,7 @@ def turn(side: str, keys: KeySet, address: str, number: int, given: argparse.Nam
     places = work / "long" / "input", work / "long" / "out"
     verdict = judge(side, JOB, *places, Rules("none"), slack) if trigger else check(JOB, *places, Rules("none"), slack_us=slack)
     data, runs = f"{rate:,} a second, {KEYS[keys]:,}{'' if trigger else ', at once'}", (long, short)
-    kept = steady.told("kafka latency", data, SIDES[side], number, seed, seconds, runs, verdict, result, begun)
+    kept = steady.stated("kafka latency", data, SIDES[side], number, seed, seconds, runs, verdict, result, begun)
     if kept.ok:
         shutil.rmtree(work, ignore_errors=True)
     return kept

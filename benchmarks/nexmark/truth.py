@@ -110,9 +110,9 @@ def views(data: Path) -> str:
 
 
 def standing(source: str, kept: str) -> str:
-    """What a log of changes leaves standing; what was taken back without having been told is an error."""
+    """What a log of changes leaves standing; what was taken back without having been given is an error."""
     net = f"SELECT {kept}, sum({SIGN})::BIGINT AS net_rows FROM {source} GROUP BY ALL"
-    given = "CASE WHEN net_rows < 0 THEN error('taken back, but never told') ELSE net_rows END"
+    given = "CASE WHEN net_rows < 0 THEN error('taken back, but never given') ELSE net_rows END"
     return f"(SELECT {kept}, unnest(range({given})) FROM ({net}))"
 
 

@@ -92,7 +92,7 @@ def killed_until_done(
     length_s: float,
     said: Callable[[], str] = lambda: "",
 ) -> int:
-    """The same of any job that takes so long where nothing disturbs it; `said` is told if it fails."""
+    """The same of any job that takes so long where nothing disturbs it; `said` is reported if it fails."""
     killed = 0
     while not done():
         job = start()

@@ -338,20 +338,6 @@ def test_an_operation_is_called_and_not_distinguished_by_its_class() -> None:
     assert knowing == {}
 
 
-SAME_NAMES = {"Source", "Window"}
-"""Nodes and window kinds of a plan, and what users call so: the first are to be renamed."""
-
-
-def test_a_class_has_a_name_of_its_own() -> None:
-    """One name, one meaning; what begins with an underscore is of its file alone."""
-    places: dict[str, list[str]] = {}
-    for file, tree in TREES.items():
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(f"{file}:{node.lineno}")
-    assert {name: actual for name, actual in places.items() if len(actual) > 1 and name not in SAME_NAMES} == {}
-
-
 QUESTIONS = ("What", "Whether", "How", "Which", "Where", "When", "Who", "Whose", "Why")
 
 

@@ -138,7 +138,7 @@ def main(scheme: str, port: str, key: str, secret: str, what: str, work: str, fo
     """See the docstring of the module."""
     store = Google(int(port)) if scheme == Google.scheme else Store(int(port), key, secret)
     if what == "whole":
-        Path(folder, "told.json").write_text(json.dumps(whole(store, work, folder)))
+        Path(folder, "written.json").write_text(json.dumps(whole(store, work, folder)))
         return
     if what == "halves":
         halves(store, work, folder)

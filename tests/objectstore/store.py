@@ -42,7 +42,7 @@ class Store:
     port : int
         Where it listens.
     key, secret : str
-        The keys that are used. It takes any others too, unless it was told to check them.
+        The keys that are used. It takes any others too, unless it has to check them.
     """
 
     port: int

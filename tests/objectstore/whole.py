@@ -60,7 +60,7 @@ def there(store: Store | Google, folder: str) -> Counter[tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def done(store: Store | Google, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], Path]]:
-    """What the job told, and the folder of what it did on this machine."""
+    """What the job wrote, and the folder of what it did on this machine."""
     folder = tmp_path_factory.mktemp("local")
     every = files(folder / "in", 5, 2)
     upload(store, every[:1])
@@ -70,7 +70,7 @@ def done(store: Store | Google, tmp_path_factory: pytest.TempPathFactory) -> Ite
     run = subprocess.run(command(store, "whole", "w", str(folder)), capture_output=True, text=True, timeout=400)
     assert run.returncode == 0, run.stderr[-6_000:]
     print(run.stderr)
-    given = json.loads((folder / "told.json").read_text())
+    given = json.loads((folder / "written.json").read_text())
     yield {**given, "said": run.stdout + run.stderr}, folder
     empty(store)
 

@@ -37,7 +37,7 @@ def test_a_session_that_is_interrupted_and_then_loses_its_jvm(tmp_path: Path) ->
         env={**calm(), "TMPDIR": str(tmp_path)},
     )
     out, err = run.communicate(timeout=LONG_S - 60)
-    assert run.returncode == 0 and out.split() == ["interrupted"] * 3 + ["cancelled", "running", "gone", "anew"], (out, err)
+    assert run.returncode == 0 and out.split() == ["interrupted"] * 3 + ["cancelled", "running", "gone", "again"], (out, err)
     assert err.partition(KILLED)[0] == "" and KILLED in err  # what py4j logs once nobody answers is its own
     assert not list(tmp_path.glob("krishiv-*/session-*")) and not list(tmp_path.glob("spark-*"))
 
@@ -115,7 +115,7 @@ def main(folder: Path) -> None:
         stream, sender = session.memory_stream(SCHEMA)
         sender.send([row("quick", 10)])
         assert per_second(stream).collect().num_rows == 1
-        print("anew")
+        print("again")
 
 
 def gone(session: Session, query: object, stream: Stream) -> None:

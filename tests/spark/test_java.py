@@ -120,7 +120,7 @@ def test_what_spark_does_not_take_is_reported_and_the_next_session_begins() -> N
     assert "could not be started on local[x]" in second and "Could not parse Master URL" in second
     assert "Invalid maximum heap size" in third and "Traceback" not in run.stderr
     assert "(got: Initial heap size set to a larger value than the maximum heap size)" in heap
-    assert "(got: Could not find agent library nosuch" in agent and "hunter22" not in agent, "told on standard output"
+    assert "(got: Could not find agent library nosuch" in agent and "hunter22" not in agent, "printed on standard output"
     assert last == ["3", "printed by Java"], "what Java prints is passed on"
 
 

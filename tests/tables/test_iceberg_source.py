@@ -42,8 +42,8 @@ class Lake:
     """A catalog in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.told = catalog(folder)
-        self.catalog = load_catalog("default", **self.told)
+        self.settings = catalog(folder)
+        self.catalog = load_catalog("default", **self.settings)
         self.catalog.create_namespace("lake")
 
     def table(self, name: str = NAME) -> Any:
@@ -59,7 +59,7 @@ class Lake:
 
     def source(self, name: str = NAME, **options: Any) -> IcebergSource:
         """The source."""
-        return iceberg_source(name, catalog=self.told, **options)
+        return iceberg_source(name, catalog=self.settings, **options)
 
 
 @pytest.fixture
@@ -251,7 +251,7 @@ def test_what_cannot_be_read_is_refused(lake: Lake, tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(PlanError):
             lake.source(**given)
-    for name, place in (("events", lake.told), (NAME, 5), (NAME, {})):
+    for name, place in (("events", lake.settings), (NAME, 5), (NAME, {})):
         with pytest.raises((PlanError, SourceError)):
             iceberg_source(name, catalog=place)  # type: ignore[arg-type]
     lake.catalog.create_table("lake.times", schema=pa.schema([("t", pa.time64("us"))]))
@@ -305,7 +305,7 @@ def test_until_now_ends_with_the_snapshot_there_is(lake: Lake) -> None:
 @pytest.mark.xdist_group("spark")
 def test_a_query_over_a_table_that_grows(session: Session, lake: Lake, tmp_path: Path) -> None:
     def start() -> Any:
-        read = session.read_iceberg(NAME, catalog=lake.told, streaming=True, max_files_per_batch=1)
+        read = session.read_iceberg(NAME, catalog=lake.settings, streaming=True, max_files_per_batch=1)
         windows = read.watermark("n", 0).key_by("key").tumbling_window(10).agg(count().alias("count"), total("n").alias("s"))
         return windows.start(ParquetSink(tmp_path / "out"), checkpoint=str(tmp_path / "checkpoint"))
 
@@ -328,5 +328,5 @@ def test_a_query_over_a_table_that_grows(session: Session, lake: Lake, tmp_path:
     rows = session.read_parquet(str(tmp_path / "out")).collect().to_pylist()
     got = sorted((row["key"], row["window_start"], row["count"], row["s"]) for row in rows)
     assert got == [("a", 0, 3, 6), ("a", 10, 2, 25), ("a", 20, 1, 25), ("b", 0, 2, 9)]
-    once = session.read_iceberg(NAME, catalog=lake.told).watermark("n", 0).key_by("key").tumbling_window(10).agg(count())
+    once = session.read_iceberg(NAME, catalog=lake.settings).watermark("n", 0).key_by("key").tumbling_window(10).agg(count())
     assert once.collect().num_rows == 5

@@ -1,4 +1,4 @@
-"""Tables and arguments that would lose, double or change rows: refused at the call or at the start, or told."""
+"""Tables and arguments that would lose, double or change rows: refused at the call or at the start, or reported."""
 
 from __future__ import annotations
 

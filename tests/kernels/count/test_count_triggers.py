@@ -46,7 +46,7 @@ class Model:
     def __init__(self, query: Query) -> None:
         self.query = query
         self.rows: dict[str | None, list[int]] = {}
-        self.told: dict[tuple[str | None, int], tuple[int, int]] = {}  # rows written, firings
+        self.shown: dict[tuple[str | None, int], tuple[int, int]] = {}  # rows written, firings
         self.lines: list[Line] = []
 
     def row(self, key: str | None, value: int) -> None:
@@ -70,21 +70,21 @@ class Model:
             if start + self.query.size > len(held)
         ]
         for start, key in open_ if self.query.on_time else []:
-            stated = self.told.get((key, start), (0, 0))[0]
+            stated = self.shown.get((key, start), (0, 0))[0]
             if stated < len(self.rows[key]) - start or (
                 self.query.emit == "updates" and self.query.accumulation != "discarding"
             ):
                 self.fire(key, start, "final")
 
     def fire(self, key: str | None, start: int, pane: str) -> None:
-        stated, index = self.told.get((key, start), (0, 0))
+        stated, index = self.shown.get((key, start), (0, 0))
         held = self.rows[key][start : start + self.query.size]
         discarding = self.query.accumulation == "discarding"
         again = stated > 0 and self.query.emit == "retractions" and not discarding
         if again:
             self.lines.append(("-U", pane, index, key, start, tuple(held[:stated])))
         self.lines.append(("+U" if again else "+I", pane, index, key, start, tuple(held[stated if discarding else 0 :])))
-        self.told[key, start] = (len(held), index + 1)
+        self.shown[key, start] = (len(held), index + 1)
 
 
 def driven(query: Query, batches: Sequence[Sequence[Row]], restart_at: int = -1) -> list[list[Line]]:

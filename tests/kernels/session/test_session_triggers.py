@@ -184,7 +184,7 @@ def test_merging_sessions_add_up_what_they_had_counted() -> None:
     """::
 
     gap 5, on_count(4)   0   4     10
-                         |---|----)|----)    two rows and one, none told
+                         |---|----)|----)    two rows and one, none shown
                                  8
                                  |----)      the fourth joins them all
     """

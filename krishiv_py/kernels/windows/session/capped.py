@@ -20,8 +20,8 @@ Rows that come together, none of which divides others again: each takes its sess
 What would happen row by row is computed at once. Along a session, from what was held on, bounds are running values, rows that
 no firing has shown are counted up to the next firing, and each firing goes on from the one before::
 
-    session    held  held │ row   row   row   row           on_count(2), one row untold
-    untold      .     1   │  2     1     2     1
+    session    held  held │ row   row   row   row           on_count(2), one row not shown
+    not shown   .     1   │  2     1     2     1
     fires                 │  ^ A         ^ B                A withdraws what was there, B withdraws A; the last row waits
 
 Determine which rows of a batch can come together, where sessions have a longest duration (SEMANTICS §3.3).
