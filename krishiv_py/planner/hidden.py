@@ -56,7 +56,7 @@ def alone(steps: Sequence[Prefix], stage: Stage, results: pa.Schema, names: tupl
     They end with the columns `names`.
     """
     time, shown = stage.time_column, stage.time_column in names
-    adds_time = not stage.time_of_row and (shown or any(time in _read(step) for step in steps))
+    adds_time = not stage.time_of_row and (shown or any(time in _names_in(step) for step in steps))
     above = [*([_timed(stage, results)] if adds_time else []), *(with_envelope(step, stage.envelope) for step in steps)]
     if (adds_time or stage.time_of_row) and not shown:
         above.append(Project(Node(), tuple((n, col(n)) for n in names)))
@@ -68,12 +68,12 @@ def _hands_on(name: str, expr: Expr) -> bool:
     return isinstance(expr, Col) and expr.name == name
 
 
-def _read(step: Prefix) -> frozenset[str]:
-    """Return the columns a step reads, besides those that it hands on as they are."""
+def _names_in(step: Prefix) -> frozenset[str]:
+    """Return the columns that a step names."""
     if isinstance(step, Filter):
         return columns_of(step.condition)
     if isinstance(step, Project):
-        return frozenset(n for name, e in step.columns if not _hands_on(name, e) for n in columns_of(e))
+        return frozenset(name for _, expr in step.columns for name in columns_of(expr))
     if step.shown is not None:
         return frozenset(step.shown)
     return step.function.reads if isinstance(step.function, lookup.Lookup) else frozenset()
