@@ -189,3 +189,21 @@ def test_sources_of_rows_that_a_filter_leaves_out_go_on() -> None:
     out = both.send({"left": [], "right": [{"k": "a", "seen": seen, "n": 0}]})
     assert [(row["at"], row["seen"]) for row in out.results.to_pylist()] == [(1, None)]
     assert both.watermark_us == 900_000
+
+
+@pytest.mark.parametrize("last", ["expect", "with_column", "select", "filter", "nothing"])
+def test_a_filter_holds_whatever_comes_after_it(last: str) -> None:
+    """An expectation that every row meets made the filter before it void."""
+    rows: Any = stream_of(DDL).watermark("at", 0).filter("n > 0").expect("n > -9", "side_output")
+    then: Any = {
+        "expect": lambda: rows.with_column("m", "n").expect("m > -9", "drop"),
+        "with_column": lambda: rows.with_column("m", "n + 1"),
+        "select": lambda: rows.select("at", "n"),
+        "filter": lambda: rows.filter("n > -9"),
+        "nothing": lambda: rows,
+    }[last]()
+    given = [{"kind": "buy", "user": "a", "at": moment, "n": n} for moment, n in ((1, -1), (2, 1), (15, -1))]
+    driver = Driver(then.tumbling_window(10).agg(count()))
+    assert [row["count"] for row in driver.send(given).results.to_pylist()] == [1]
+    assert driver.watermark_us == 15_000
+    assert [row["n"] for row in Driver(then.select("at", "n")).send(given).results.to_pylist()] == [1]
