@@ -6,107 +6,75 @@ Such names are not methods: an object has only what it can do, for type checkers
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from typing_extensions import Self
 
 from krishiv_py.errors import MethodError, OrderError, PlanError
+from krishiv_py.lazy import lazy
 
-C = TypeVar("C", bound=type)
+if TYPE_CHECKING:
+    from krishiv_py import foreign
+else:
+    foreign = lazy("krishiv_py.foreign")
 
 _LIKE: Final = 0.7
 """The likeness of a name to another, between 0 and 1, from which it is taken for it."""
 _SLIP: Final = 0.85
 """The likeness from which it is a slip of the pen."""
-
-_ANSWERS: Final = "__krishiv_answers__"
-"""The attribute of a class with what is wrong, and what to write, for each name that it does not have."""
-_KIND: Final = "__krishiv_kind__"
-"""The attribute with what an object is, in words; streams have none."""
+_NOTHING: Final = "dir(...) of it has the names that there are"
+_STAGES: Final = frozenset({"rows", "keyed rows", "timed", "windowed", "panes", "results"})
 
 
 class NoStepError(OrderError, AttributeError):
     """A step that a stage does not have. No other error is an AttributeError: Python would take a property for missing."""
 
 
-def needs(first: str, *names: str) -> Callable[[C], C]:
-    """Class decorator: for one of `names` this stage says that `first` must be called before."""
-
-    def decorate(cls: C) -> C:
-        setattr(cls, _ANSWERS, {n: (f".{n}() was called too early", f"call {first} first") for n in names})
-        return cls
-
-    return decorate
-
-
-def instead(ways: Mapping[str, str]) -> Callable[[C], C]:
-    """Class decorator: for a name of `ways` this stage says what to write; its methods and its own :func:`needs` come first."""
-
-    def decorate(cls: C) -> C:
-        ours = {n: (f".{n}() is not a step of this stage", way) for n, way in ways.items()}
-        above: dict[str, tuple[str, str]] = next((vars(b)[_ANSWERS] for b in cls.__mro__[1:] if _ANSWERS in vars(b)), {})
-        setattr(cls, _ANSWERS, {**above, **ours, **vars(cls).get(_ANSWERS, {})})
-        return cls
-
-    return decorate
-
-
-def answering(kind: str, ways: Mapping[str, str]) -> Callable[[C], C]:
-    """Class decorator: for each name before a way of `ways` an object, in words a `kind`, says what to write.
-
-    ``{name}`` in a way is the name that was tried; in a name ``*`` is any text.
-    """
-
-    def decorate(cls: C) -> C:
-        hints = {name: way.replace("{name}", name) for names, way in ways.items() for name in names.split()}
-        setattr(cls, _ANSWERS, {name: (f"a {kind} has no attribute {name!r}", way) for name, way in hints.items()})
-        setattr(cls, _KIND, f"a {kind}")
-        return cls
-
-    return decorate
-
-
-def _answers(cls: type) -> dict[str, tuple[str, str]]:
-    return getattr(cls, _ANSWERS, {})
-
-
-def answers(cls: type) -> dict[str, str]:
+def answers(cls: type[Answering]) -> dict[str, str]:
     """Return what to write on an object instead of each name that it does not have, but others know."""
-    return {name: hint for name, (_, hint) in _answers(cls).items() if "*" not in name and not hasattr(cls, name)}
+    return {name: way for name, way in foreign.ways(cls._kind).items() if "*" not in name and not hasattr(cls, name)}
 
 
-def _answer(cls: type, name: str, own: Sequence[str]) -> tuple[str, str] | None:
-    """Return what is wrong with a name and what to write; by a pattern unless it is a slip of a name of its `own`."""
-    answers = _answers(cls)
-    if name in answers or difflib.get_close_matches(name, own, cutoff=_SLIP):
-        return answers.get(name)
-    pattern = next((p for p in answers if "*" in p and fnmatchcase(name, p)), None)
-    return None if pattern is None else (answers[pattern][0].replace(pattern, name), answers[pattern][1])
+def way_of(kind: str, name: str, own: Sequence[str]) -> str | None:
+    """Return what a `kind` of object writes for a name; by a pattern unless it is a slip of a name of its `own`."""
+    ways = foreign.ways(kind)
+    if name in ways or difflib.get_close_matches(name, own, cutoff=_SLIP):
+        return ways.get(name)
+    return next((way for pattern, way in ways.items() if "*" in pattern and fnmatchcase(name, pattern)), None)
 
 
-def no_such_name(cls: type, name: str) -> PlanError | AttributeError:
+def nearest(name: str, own: Sequence[str], otherwise: str, most: int = 2, like: float = _LIKE) -> str:
+    """Return the hint of a name that nobody knows: names of its `own` that are like it, or `otherwise`."""
+    near = difflib.get_close_matches(name, own, n=most, cutoff=like)
+    return f"did you mean {' or '.join(f'.{n}' for n in near)}" if near else otherwise
+
+
+def no_such_name(cls: type[Answering], name: str) -> PlanError | AttributeError:
     """Return the error for a name that an object does not have."""
     if name.startswith("_"):  # copy, pickle and notebooks try these
         return AttributeError(name)
+    kind, own = cls._kind, [n for n in dir(cls) if n[0] != "_"]
+    way = way_of(kind, name, own)
+    if kind not in _STAGES:
+        hint = way or nearest(name, own, _NOTHING)
+        return MethodError(f"a {kind} has no attribute {name!r}", got=f".{name}", hint=hint)
     got = f"{'an' if cls.__name__[0] in 'AEIOU' else 'a'} {cls.__name__}"
-    kind: str | None = getattr(cls, _KIND, None)
-    own = [n for n in dir(cls) if n[0] != "_"]
-    answer = _answer(cls, name, own)
-    if answer is not None:
-        what, hint = answer
-        return NoStepError(what, got=got, hint=hint) if kind is None else MethodError(what, got=f".{name}", hint=hint)
-    near = difflib.get_close_matches(name, own, n=2, cutoff=_LIKE)
-    hint = f"did you mean {' or '.join(f'.{n}' for n in near)}?" if near else "dir(...) of it has the names that there are"
-    what = f"{kind or 'a stream at this stage'} has no attribute {name!r}"
-    return MethodError(what, got=got if kind is None else f".{name}", hint=hint.rstrip("?"))
+    if way is None:
+        what = f"a stream at this stage has no attribute {name!r}"
+        return MethodError(what, got=got, hint=nearest(name, own, _NOTHING))
+    early = way.startswith("call ") and way.endswith(" first")
+    what = f".{name}() was called too early" if early else f".{name}() is not a step of this stage"
+    return NoStepError(what, got=got, hint=way)
 
 
 class Answering:
     """An object that answers names which it does not have."""
 
     __slots__ = ()
+    _kind: ClassVar[str]
+    """The lines of :mod:`krishiv_py.foreign` that are for it."""
 
     if not TYPE_CHECKING:  # for a type checker there are no other names
 
@@ -132,5 +100,5 @@ class OfOneProcess(Answering):
 
     def __reduce__(self) -> NoReturn:
         got, hint = self._instead
-        kind = getattr(type(self), _KIND, type(self).__name__)
+        kind = type(self).__name__ if self._kind in _STAGES else f"a {self._kind}"
         raise PlanError(f"{kind} cannot be pickled", got=got, hint=hint)

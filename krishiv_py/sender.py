@@ -19,7 +19,7 @@ from typing_extensions import TypeVar
 from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import SenderClosedError, SessionClosedError, SpoolError
 from krishiv_py.lazy import lazy
-from krishiv_py.missing import OfOneProcess, answering
+from krishiv_py.missing import OfOneProcess
 from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
 from krishiv_py.plan.running import Control
@@ -173,13 +173,6 @@ Rows: TypeAlias = "Iterable[T | ArrowData | ArrowBatch] | ArrowData | ArrowBatch
 """Rows that can be sent: objects, or Arrow data, also several of them from a list or generator."""
 
 
-@answering(
-    "sender",
-    {
-        "put push write append emit publish add produce send_row send_many": "write sender.send([{...}, {...}])",
-        "end finish stop complete": "write sender.close(), the end of input, or with sender:",
-    },
-)
 class Sender(ClosedAtEnd, OfOneProcess, Generic[T]):
     """Feeds a memory stream; calls from several threads are put in order.
 
@@ -197,6 +190,7 @@ class Sender(ClosedAtEnd, OfOneProcess, Generic[T]):
     [{'window_start': 0, 'window_end': 10, 'count': 2}]
     """
 
+    _kind = "sender"
     _instead = (
         "a lock of this process",
         "call session.memory_stream(..., spool=folder) there, with the folder of this one: senders take turns",

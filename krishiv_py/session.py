@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.elsewhere import ON_SESSION
 from krishiv_py.api.history import Until, history_of
 from krishiv_py.api.query import Query
 from krishiv_py.api.session_options import DurabilityProfile, SessionOptions
@@ -29,7 +28,7 @@ from krishiv_py.display.html import session_html
 from krishiv_py.display.text import LaidOut
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.missing import OfOneProcess, answering
+from krishiv_py.missing import OfOneProcess
 from krishiv_py.plan.checks import PROFILES, PathLike, a_number, a_path, a_switch, a_text, file_name, is_collection, one_of
 from krishiv_py.plan.durations import Duration, TimePoint, to_us
 from krishiv_py.plan.nodes import MemorySource
@@ -118,7 +117,6 @@ class SessionBuilder(SessionOptions):
         return Session(runner)
 
 
-@answering("session", ON_SESSION)
 class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
     """Makes streams and runs queries.
 
@@ -137,6 +135,7 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
     [{'user': 'ann', 'window_start': 0, 'window_end': 60000, 'count': 1}]
     """
 
+    _kind = "session"
     _instead = ("threads, queries and folders of this process", "open a session in the other process: Session.in_process()")
 
     _runner: runtime.SparkRunner | process.ProcessRunner

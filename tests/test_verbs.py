@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 import krishiv_py as kv
-from krishiv_py.api import elsewhere
+from krishiv_py import foreign
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import MethodError, OrderError
 from krishiv_py.missing import answers
@@ -163,14 +163,14 @@ def test_names_of_other_systems_are_answered_on_every_stage_and_not_by_likeness(
 
 def test_a_step_by_another_name_is_answered_with_a_call_that_runs() -> None:
     stream = stream_of("id string, user string, amount bigint, price double, n bigint, items array<string>, old string")
-    for name in elsewhere.STEPS:
+    for name, ours in ((name, call) for call, names in foreign.STEPS.items() for name in names.split()):
         call = answers(type(stream))[name].removeprefix("write ")
-        assert call.startswith(f".{elsewhere.STEPS[name]}")
+        assert call.startswith(f".{ours}")
         if "..." not in call:
             assert isinstance(eval(f"stream{call}", {"stream": stream, "function": lambda batch: batch}), Stream), call
 
 
-@pytest.mark.parametrize("name", sorted({name for names in elsewhere.ON_SESSION for name in names.split()}))
+@pytest.mark.parametrize("name", sorted(foreign.ways("session")))
 def test_a_session_answers_names_of_others(name: str) -> None:
     tried = name.replace("*", "anything")
     if not hasattr(kv.Session, tried):

@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from krishiv_py.api.planning import hidden
 from krishiv_py.api.query import Runner
-from krishiv_py.api.stages.order import ShownInALine, said_of, some
+from krishiv_py.api.stages.shown import ShownInALine, said_of, some
 from krishiv_py.connectors.sinks.known import given_handler
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy

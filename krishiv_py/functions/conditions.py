@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.functions.computing.checks import alike, boolean, met, struct_of
 from krishiv_py.functions.computing.compare import compare
-from krishiv_py.functions.definition import Later, SqlNode, Value, elsewhere, example, function, not_constant
+from krishiv_py.functions.definition import Later, SqlNode, Value, example, function, not_constant
 
 
 @function("conditions", "common type", method=False, in_text=False, node=SqlNode("If", "this true false"))
@@ -48,7 +48,6 @@ def nullif(value: Value, other: Value) -> Value:
     meets=True,
 )
 @example("NULL <=> NULL", True)
-@elsewhere({"eqNullSafe": "equal_null(other)", "eq_missing": "equal_null(other)"})
 def equal_null(left: Value, other: Value) -> Value:
     """Return whether it equals `other`, or both are null; never null. ``a <=> b`` in text, ``IS NOT DISTINCT FROM``."""
     same = pc.fill_null(compare("==", left, other), False)

@@ -167,8 +167,6 @@ class Definition:
     """True if the method leaves out arguments that equal their defaults."""
     zoned: bool
     """True if the method and SQL text take a time zone as well, by which the time is shown first."""
-    elsewhere: Mapping[str, str]
-    """Names of methods of PySpark, Polars and pandas, and what to write for them."""
     check: Callable[[str, tuple[Any, ...]], None] | None
     limits: tuple[int, int]
     by_turns: str | None
@@ -192,7 +190,6 @@ DEFINED: Final[dict[str, Definition]] = {}
 """The functions by name; :mod:`krishiv_py.functions.known` has loaded all files of them."""
 F = TypeVar("F", bound=Callable[..., Any])
 _EXAMPLES: Final[dict[Callable[..., Any], tuple[str, object]]] = {}
-_ELSEWHERE: Final[dict[Callable[..., Any], Mapping[str, str]]] = {}
 
 
 def example(text: str, value: object) -> Callable[[F], F]:
@@ -200,16 +197,6 @@ def example(text: str, value: object) -> Callable[[F], F]:
 
     def noted(compute: F) -> F:
         _EXAMPLES[compute] = text, value
-        return compute
-
-    return noted
-
-
-def elsewhere(calls: Mapping[str, str]) -> Callable[[F], F]:
-    """Name methods of PySpark, Polars and pandas that do what a function does, each with the call to write."""
-
-    def noted(compute: F) -> F:
-        _ELSEWHERE[compute] = calls
         return compute
 
     return noted
@@ -301,7 +288,6 @@ def function(
             subject=subject,
             short=short,
             zoned=zoned,
-            elsewhere=_ELSEWHERE.pop(compute, {}),
             check=check,
             limits=(needed, most if many else n),
             by_turns=by_turns,

@@ -20,7 +20,7 @@ from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import ExpressionError, OperatorError
 from krishiv_py.functions.computing.lists import Lists, Maps, listed_in, truths
 from krishiv_py.functions.computing.values import FaultError, is_integer
-from krishiv_py.functions.definition import Elements, OfOne, OfOneOrTwo, OfTwo, SqlNode, Value, elsewhere, example
+from krishiv_py.functions.definition import Elements, OfOne, OfOneOrTwo, OfTwo, SqlNode, Value, example
 from krishiv_py.functions.definition import function as define
 from krishiv_py.types import type_text
 
@@ -79,7 +79,6 @@ def _of_elements(lists: Lists, elements: Elements) -> pa.Array:
 
 @define("lists", "array", node=SqlNode("Transform", "this expression"), nulls="own")
 @example("transform(array(1, 2), x -> x + 1)", [2, 3])
-@elsewhere({"list.eval": "transform(lambda x: x + 1)"})
 def transform(value: Value, function: OfOneOrTwo) -> Value:
     """Return a list of what a `function` gives for each element, or for element and place, which counts from 0."""
     lists = Lists.of(value)

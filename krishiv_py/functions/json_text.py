@@ -17,7 +17,7 @@ from pyarrow import json as arrow_json
 from krishiv_py.errors import ExpressionError, shown
 from krishiv_py.functions.computing.text import written
 from krishiv_py.functions.computing.values import arrays, joined, misfit
-from krishiv_py.functions.definition import Path, Schema, SqlNode, Value, elsewhere, example, function
+from krishiv_py.functions.definition import Path, Schema, SqlNode, Value, example, function
 
 _STEP: Final = re.compile(r"\.([^.\[*]+)|\[(\d{1,9})\]|\['([^'?]+)'\]")
 
@@ -57,7 +57,6 @@ _BLANKS: Final = " \t\n\r"
 
 @function("json", "struct", node=SqlNode("FromJson", "this expression"))
 @example("from_json('{\"a\": 1}', 'a bigint').a", 1)
-@elsewhere({"json_decode": 'from_json("a bigint")'})
 def from_json(value: Value, schema: Schema) -> Value:
     """Return the text as a struct of a DDL `schema`: ``col("body").from_json("id bigint").field("id")``.
 
@@ -151,7 +150,6 @@ def _one(text: str, type_: pa.DataType) -> dict[str, Any] | None:
 
 @function("json", "string")
 @example("get_json_object('{\"a\": [7]}', '$.a[0]')", "7")
-@elsewhere({"json_path_match": 'get_json_object("$.a")'})
 def get_json_object(value: Value, path: Path) -> Value:
     """Return what a `path` such as ``"$.user.tags[0]"`` leads to: a text as it is, anything else as JSON; or null."""
     if not (pa.types.is_string(value.type) or pa.types.is_null(value.type)):

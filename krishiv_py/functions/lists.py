@@ -32,7 +32,7 @@ from krishiv_py.functions.computing.lists import (
     shared,
 )
 from krishiv_py.functions.computing.values import FaultError, arrays, is_floating, joined, misfit
-from krishiv_py.functions.definition import SqlNode, Switch, Value, elsewhere, example, function
+from krishiv_py.functions.definition import SqlNode, Switch, Value, example, function
 
 
 @function("lists", "array", node=SqlNode("Array", "*expressions"), nulls="own", meets=True, method=False)
@@ -44,7 +44,6 @@ def array(*values: Value) -> Value:
 
 @function("lists", "int", node=SqlNode("ArraySize"), names=("cardinality",))
 @example("size(array(7, 8))", 2)
-@elsewhere({"list.len": "size()", "map.len": "size()"})
 def size(value: Value) -> Value:
     """Return how many elements a list or map has."""
     if pa.types.is_map(value.type):
@@ -62,7 +61,6 @@ def _check_item(name: str, args: tuple[Any, ...]) -> None:
 
 @function("lists", "element", in_text=False, method="getitem", check=_check_item)
 @example("array(7, 8)[0]", 7)
-@elsewhere({"getItem": "getitem(0)"})
 def item(value: Value, place: Value) -> Value:
     """Return the element of a list at `place`, a column or constant that counts from 0; an error where the list is shorter.
 
@@ -73,7 +71,6 @@ def item(value: Value, place: Value) -> Value:
 
 @function("lists", "element")
 @example("element_at(array(7, 8), -1)", 8)
-@elsewhere({"list.last": "element_at(-1)", "map.get": 'element_at("key")'})
 def element_at(value: Value, place: Value) -> Value:
     """Return the element of a list at `place`, which counts from 1, below 0 from the end; of a map, the value of a key."""
     return (at_key if pa.types.is_map(value.type) else _element_at)(value, place)
@@ -95,7 +92,6 @@ def _element_at(value: Value, index: Value) -> Value:
 
 @function("lists", "element")
 @example("get(array(7, 8), 2)", None)
-@elsewhere({"list.first": "get(0)"})
 def get(value: Value, place: Value) -> Value:
     """Return the element of a list at `place`, which counts from 0; null beyond the list."""
     return element_or_null(value, place, from_one=False)
@@ -114,7 +110,6 @@ def try_element_at(value: Value, place: Value) -> Value:
 
 @function("lists", "boolean", node=SqlNode("ArrayContains", "this expression"))
 @example("array_contains(array(1, 2), 2)", True)
-@elsewhere({"list.contains": "array_contains(1)"})
 def array_contains(items: Value, value: Value) -> Value:
     """Return whether a list has `value`, a column or constant, among its elements; null if it is not found and one is null."""
     return has_element(items, value)
@@ -122,7 +117,6 @@ def array_contains(items: Value, value: Value) -> Value:
 
 @function("lists", "array", node=SqlNode("ArrayDistinct"))
 @example("array_distinct(array(1, 2, 1))", [1, 2])
-@elsewhere({"list.unique": "array_distinct()"})
 def array_distinct(value: Value) -> Value:
     """Return the list without what is equal to an element before. Null equals null, NaN equals NaN."""
     (column,), single = arrays(value)
@@ -131,7 +125,6 @@ def array_distinct(value: Value) -> Value:
 
 @function("lists", "array")
 @example("array_union(array(1, 2), array(2, 3))", [1, 2, 3])
-@elsewhere({"list.set_union": "array_union(other)"})
 def array_union(value: Value, other: Value) -> Value:
     """Return the elements of the list and the `other` one, each once."""
     a, b, single = both(value, other)
@@ -146,7 +139,6 @@ def _kept(value: Value, other: Value, *, inside: bool) -> Value:
 
 @function("lists", "array", node=SqlNode("ArrayIntersect", "*expressions"))
 @example("array_intersect(array(1, 2), array(2, 3))", [2])
-@elsewhere({"list.set_intersection": "array_intersect(other)"})
 def array_intersect(value: Value, other: Value) -> Value:
     """Return the elements that the `other` list has as well, each once."""
     return _kept(value, other, inside=True)
@@ -154,7 +146,6 @@ def array_intersect(value: Value, other: Value) -> Value:
 
 @function("lists", "array", node=SqlNode("ArrayExcept", "this expression"))
 @example("array_except(array(1, 2), array(2, 3))", [1])
-@elsewhere({"list.set_difference": "array_except(other)"})
 def array_except(value: Value, other: Value) -> Value:
     """Return the elements that the `other` list does not have, each once."""
     return _kept(value, other, inside=False)
@@ -201,7 +192,6 @@ def array_remove(items: Value, value: Value) -> Value:
 
 @function("lists", "array", node=SqlNode("ArrayCompact"))
 @example("array_compact(array(1, NULL))", [1])
-@elsewhere({"list.drop_nulls": "array_compact()"})
 def array_compact(value: Value) -> Value:
     """Return the list without nulls."""
     (column,), single = arrays(value)
@@ -224,7 +214,6 @@ def _extreme(value: Value, *, greatest: bool) -> Value:
 
 @function("lists", "element", node=SqlNode("ArrayMax"))
 @example("array_max(array(1, 3, NULL))", 3)
-@elsewhere({"list.max": "array_max()"})
 def array_max(value: Value) -> Value:
     """Return the greatest element; nulls are left out, NaN is the greatest."""
     return _extreme(value, greatest=True)
@@ -232,7 +221,6 @@ def array_max(value: Value) -> Value:
 
 @function("lists", "element", node=SqlNode("ArrayMin"))
 @example("array_min(array(1, 3, NULL))", 1)
-@elsewhere({"list.min": "array_min()"})
 def array_min(value: Value) -> Value:
     """Return the least element; nulls are left out."""
     return _extreme(value, greatest=False)
@@ -240,7 +228,6 @@ def array_min(value: Value) -> Value:
 
 @function("lists", "array")
 @example("sort_array(array(2, NULL, 1), false)", [2, 1, None])
-@elsewhere({"list.sort": "sort_array()"})
 def sort_array(value: Value, ascending: Switch = True) -> Value:
     """Return the list in order, `ascending` with nulls first, else descending with nulls last."""
     return listed_in(value, ascending=ascending, nulls_first=ascending)
@@ -250,7 +237,6 @@ def sort_array(value: Value, ascending: Switch = True) -> Value:
     "lists", "string", node=(SqlNode("ArrayJoin", "this expression null"), SqlNode("ArrayToString", "this expression null"))
 )
 @example("array_join(array('a', NULL, 'b'), '-', '?')", "a-?-b")
-@elsewhere({"list.join": 'array_join(",")'})
 def array_join(value: Value, delimiter: Value, null: Value | None = None) -> Value:
     """Return the texts of a list with a `delimiter` between them; nulls are left out, or written as the text `null`."""
     (column, between, *instead), single = arrays(value, text(delimiter), *([] if null is None else [text(null)]))
@@ -271,7 +257,6 @@ def _whole(value: Value) -> Value:
 
 @function("lists", "array", name="slice", node=SqlNode("ArraySlice", "this start end"))
 @example("slice(array(1, 2, 3), 2, 2)", [2, 3])
-@elsewhere({"list.head": "slice(1, 5)"})
 def sliced(value: Value, start: Value, length: Value) -> Value:
     """Return at most `length` elements from place `start` on, which counts from 1, below 0 from the end."""
     (column, firsts, lengths), single = arrays(value, _whole(start), _whole(length))
@@ -339,7 +324,6 @@ def sequence_months(start: Value, stop: Value, months: Value) -> Value:
 
 @function("maps", "array", node=SqlNode("MapKeys"))
 @example("map_keys(map('a', 1))", ["a"])
-@elsewhere({"map.keys": "map_keys()"})
 def map_keys(value: Value) -> Value:
     """Return the keys of a map as a list."""
     (column,), single = arrays(value)
@@ -348,7 +332,6 @@ def map_keys(value: Value) -> Value:
 
 @function("maps", "array")
 @example("map_values(map('a', 1))", [1])
-@elsewhere({"map.values": "map_values()"})
 def map_values(value: Value) -> Value:
     """Return the values of a map as a list."""
     (column,), single = arrays(value)
@@ -357,7 +340,6 @@ def map_values(value: Value) -> Value:
 
 @function("maps", "boolean", node=SqlNode("MapContainsKey", "this key"))
 @example("map_contains_key(map('a', 1), 'b')", False)
-@elsewhere({"map.contains_key": 'map_contains_key("key")'})
 def map_contains_key(value: Value, key: Value) -> Value:
     """Return whether a map has a `key`."""
     return has_element(map_keys(value), key)

@@ -30,7 +30,7 @@ from krishiv_py.functions.computing.values import (
     null_mask,
     wide,
 )
-from krishiv_py.functions.definition import Digits, SqlNode, Value, elsewhere, example, function
+from krishiv_py.functions.definition import Digits, SqlNode, Value, example, function
 
 _Floats: TypeAlias = "npt.NDArray[np.float64]"
 _LONG: Final = 2.0**63
@@ -38,7 +38,6 @@ _LONG: Final = 2.0**63
 
 @function("numbers", "number", name="abs", node=SqlNode("Abs"))
 @example("abs(-3)", 3)
-@elsewhere({"absolute": "abs()"})
 def abs_(value: Value) -> Value:
     """Return the number without its sign; an error for the smallest integer."""
     return absolute(value)
@@ -76,7 +75,6 @@ def floor(value: Value) -> Value:
 
 @function("numbers", "bigint or decimal", node=SqlNode("Ceil"))
 @example("ceil(-1.5)", -1)
-@elsewhere({"ceiling": "ceil()"})
 def ceil(value: Value) -> Value:
     """Return the least whole number that is not below it: ``bigint``, of a decimal one without digits after the point."""
     return _whole(value, up=True)
@@ -84,7 +82,6 @@ def ceil(value: Value) -> Value:
 
 @function("numbers", "bigint", node=SqlNode("IntDiv", "this expression"))
 @example("-7 DIV 2", -3)
-@elsewhere({"floordiv": "div(2)"})
 def div(left: Value, divisor: Value) -> Value:
     """Return how often an integer `divisor` goes into it, cut off towards zero: ``a DIV b`` in text."""
     for value in (left, divisor):
@@ -118,7 +115,6 @@ def _zero(type_: pa.DataType) -> pa.Scalar:
 
 @function("numbers", "double", node=SqlNode("Sign"), names=("signum",))
 @example("sign(-2)", -1.0)
-@elsewhere({"sgn": "sign()", "signum": "sign()"})
 def sign(value: Value) -> Value:
     """Return -1.0, 0.0 or 1.0; a zero keeps its sign."""
     return _of_doubles(lambda x: np.where(x == 0, x, np.sign(x)), value)
@@ -140,7 +136,6 @@ def exp(value: Value) -> Value:
 
 @function("numbers", "double", name="pow", node=SqlNode("Pow", "this expression"))
 @example("pow(2, 10)", 1024.0)
-@elsewhere({"power": "pow(2)"})
 def pow_(value: Value, exponent: Value) -> Value:
     """Return the power with an `exponent`, a column or constant."""
 
@@ -158,7 +153,6 @@ def _logarithm(function: Callable[[_Floats], _Floats], value: Value) -> Value:
 
 @function("numbers", "double", node=SqlNode("Ln"))
 @example("ln(1)", 0.0)
-@elsewhere({"log": "ln()"})
 def ln(value: Value) -> Value:
     """Return the natural logarithm; null of 0 and below."""
     return _logarithm(np.log, value)
@@ -202,7 +196,6 @@ def _of_doubles(function: Callable[..., Any], *values: Value) -> Value:
 
 @function("numbers", "boolean", node=SqlNode("IsNan"))
 @example("isnan(CAST('NaN' AS double))", True)
-@elsewhere({"isNaN": "isnan()", "is_nan": "isnan()"})
 def isnan(value: Value) -> Value:
     """Return whether the number is NaN; false for null."""
     require(is_number, value)

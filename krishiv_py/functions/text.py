@@ -13,7 +13,7 @@ from krishiv_py.functions.computing.checks import is_text, require, text
 from krishiv_py.functions.computing.lists import chained, item_of, turned
 from krishiv_py.functions.computing.patterns import Regex, check_pattern, java_regex, like_regex, replacement
 from krishiv_py.functions.computing.values import FaultError, arrays, joined, misfit
-from krishiv_py.functions.definition import Pattern, SqlNode, Text, Value, Whole, elsewhere, example, function
+from krishiv_py.functions.definition import Pattern, SqlNode, Text, Value, Whole, example, function
 
 _LONGEST: Final = 10_000
 
@@ -38,7 +38,6 @@ def _in_case(value: Value, upper: bool) -> Value:
 
 @function("text", "string", node=SqlNode("Lower"))
 @example("lower('ÅB')", "åb")
-@elsewhere({"to_lowercase": "lower()"})
 def lower(value: Value) -> Value:
     """Return the text in lower case."""
     return _in_case(value, upper=False)
@@ -46,7 +45,6 @@ def lower(value: Value) -> Value:
 
 @function("text", "string", node=SqlNode("Upper"))
 @example("upper('ß')", "SS")
-@elsewhere({"to_uppercase": "upper()"})
 def upper(value: Value) -> Value:
     """Return the text in upper case; one letter may become two."""
     return _in_case(value, upper=True)
@@ -54,7 +52,6 @@ def upper(value: Value) -> Value:
 
 @function("text", "int", node=SqlNode("Length"))
 @example("length('日本')", 2)
-@elsewhere({"len": "length()", "len_chars": "length()"})
 def length(value: Value) -> Value:
     """Return the number of characters of a text, of bytes of binary."""
     require(is_text, value)
@@ -63,7 +60,6 @@ def length(value: Value) -> Value:
 
 @function("text", "int", node=(SqlNode("ByteLength"), SqlNode("OctetLength")))
 @example("octet_length('日本')", 6)
-@elsewhere({"len_bytes": "octet_length()"})
 def octet_length(value: Value) -> Value:
     """Return the number of bytes of binary, or of a text as UTF-8."""
     require(is_text, value)
@@ -88,7 +84,6 @@ def _found_in(value: Value, part: Value, at_start: bool) -> Value:
 
 @function("text", "boolean", node=SqlNode("StartsWith", "this expression"), names=("startswith",))
 @example("startswith('abc', 'ab')", True)
-@elsewhere({"startswith": 'starts_with("a")'})
 def starts_with(value: Value, part: Value) -> Value:
     """Return whether the text starts with `part`, a column or constant."""
     return _found_in(value, part, at_start=True)
@@ -96,7 +91,6 @@ def starts_with(value: Value, part: Value) -> Value:
 
 @function("text", "boolean", node=SqlNode("EndsWith", "this expression"), names=("endswith",))
 @example("endswith('abc', 'bc')", True)
-@elsewhere({"endswith": 'ends_with("a")'})
 def ends_with(value: Value, part: Text) -> Value:
     """Return whether the text ends with `part`, a constant."""
     return pc.ends_with(text(value), part)
@@ -142,7 +136,6 @@ def _ready(value: Value, regex: Regex) -> Value:
 
 @function("text", "boolean", node=SqlNode("RegexpLike", "this expression"), check=check_pattern)
 @example("'abc' RLIKE 'b+'", True)
-@elsewhere({"match": 'rlike("a+")', "fullmatch": 'rlike("^a+$")'})
 def rlike(value: Value, pattern: Pattern) -> Value:
     """Return whether a part of the text matches Java's regular expression `pattern`.
 
@@ -157,7 +150,6 @@ def rlike(value: Value, pattern: Pattern) -> Value:
 
 @function("text", "string", node=SqlNode("RegexpExtract", "this expression group"), check=check_pattern)
 @example("regexp_extract('a-7', '([a-z])-([0-9])', 2)", "7")
-@elsewhere({"extract": 'regexp_extract("(a+)", 1)'})
 def regexp_extract(value: Value, pattern: Pattern, group: Whole = 1) -> Value:
     """Return the group numbered `group` (0: all) of the first match of `pattern`; empty text where nothing matches."""
     regex = java_regex(pattern, group)
@@ -176,7 +168,6 @@ def regexp_replace(value: Value, pattern: Pattern, by: Text) -> Value:
 
 @function("text", "int", node=SqlNode("RegexpCount", "this expression"), check=check_pattern)
 @example("regexp_count('banana', 'an')", 2)
-@elsewhere({"count_matches": 'regexp_count("a")'})
 def regexp_count(value: Value, pattern: Pattern) -> Value:
     """Return how often the regular expression `pattern` matches."""
     return pc.cast(pc.count_substring_regex(text(value), java_regex(pattern).text), pa.int32())
@@ -193,7 +184,6 @@ def split(value: Value, pattern: Pattern) -> Value:
 
 @function("text", "string", node=SqlNode("Substring", "this start length"))
 @example("substring('abcd', 2, 2)", "bc")
-@elsewhere({"substr": "substring(1, 3)"})
 def substring(value: Value, start: Whole, length: Whole | None = None) -> Value:
     """Return at most `length` characters from place `start` on, which counts from 1, below 0 from the end."""
     value = text(value)
@@ -218,7 +208,6 @@ def _trimmed(strip: Callable[..., Value], value: Value, characters: str) -> Valu
     short=True,
 )
 @example("trim(' a ')", "a")
-@elsewhere({"strip": "trim()", "strip_chars": "trim()"})
 def trim(value: Value, characters: Text = " ") -> Value:
     """Return the text without blanks, or without `characters`, at both ends."""
     return _trimmed(pc.utf8_trim, value, characters)
@@ -226,7 +215,6 @@ def trim(value: Value, characters: Text = " ") -> Value:
 
 @function("text", "string", node=SqlNode("Trim", "this expression", position="LEADING"), short=True)
 @example("ltrim('  a')", "a")
-@elsewhere({"lstrip": "ltrim()", "strip_chars_start": "ltrim()"})
 def ltrim(value: Value, characters: Text = " ") -> Value:
     """Return the text without blanks, or without `characters`, at the beginning only."""
     return _trimmed(pc.utf8_ltrim, value, characters)
@@ -234,7 +222,6 @@ def ltrim(value: Value, characters: Text = " ") -> Value:
 
 @function("text", "string", node=SqlNode("Trim", "this expression", position="TRAILING"), short=True)
 @example("TRIM(TRAILING 'x' FROM 'axx')", "a")
-@elsewhere({"rstrip": "rtrim()", "strip_chars_end": "rtrim()"})
 def rtrim(value: Value, characters: Text = " ") -> Value:
     """Return the text without blanks, or without `characters`, at the end only."""
     return _trimmed(pc.utf8_rtrim, value, characters)
@@ -252,7 +239,6 @@ def _padded(value: Value, length: int, by: str, *, left: bool) -> Value:
 
 @function("text", "string", node=SqlNode("Pad", "this expression fill_pattern", is_left=True), check=_check_length)
 @example("lpad('7', 3, '0')", "007")
-@elsewhere({**dict.fromkeys(("rjust", "pad_start"), "lpad(10)"), "zfill": 'lpad(10, "0")'})
 def lpad(value: Value, length: Whole, by: Text = " ") -> Value:
     """Return the text with `by` before it, again and again, or cut, so that it has `length` characters."""
     return _padded(value, length, by, left=True)
@@ -260,7 +246,6 @@ def lpad(value: Value, length: Whole, by: Text = " ") -> Value:
 
 @function("text", "string", node=SqlNode("Pad", "this expression fill_pattern", is_left=False), check=_check_length)
 @example("rpad('7', 3, '0')", "700")
-@elsewhere({"ljust": "rpad(10)", "pad_end": "rpad(10)"})
 def rpad(value: Value, length: Whole, by: Text = " ") -> Value:
     """Return the text with `by` after it, again and again, or cut, so that it has `length` characters."""
     return _padded(value, length, by, left=False)
@@ -344,7 +329,6 @@ def _of_distinct(value: Value, change: Callable[[str], str]) -> Value:
 
 @function("text", "int", node=SqlNode("StrPosition", "this substr"))
 @example("instr('abc', 'c')", 3)
-@elsewhere({"find": 'instr("a")'})
 def instr(value: Value, part: Value) -> Value:
     """Return the place of the first character of `part`, a column or constant, from 1 on; 0 if it is not in the text."""
     value, part = text(value), text(part)
@@ -359,7 +343,6 @@ def instr(value: Value, part: Value) -> Value:
 
 @function("text", "string", node=SqlNode("Replace", "this expression replacement", fill=""))
 @example("replace('aXb', 'X', '-')", "a-b")
-@elsewhere({"replace_all": 'replace("a", "b")'})
 def replace(value: Value, part: Text, by: Text = "") -> Value:
     """Return the text with every `part`, a plain text, exchanged for the text `by`."""
     return pc.replace_substring(text(value), part, by) if part else text(value)

@@ -11,19 +11,7 @@ from krishiv_py.functions.computing import dates, zones
 from krishiv_py.functions.computing.casts import cast
 from krishiv_py.functions.computing.dates import read_by
 from krishiv_py.functions.computing.values import INSTANT
-from krishiv_py.functions.definition import (
-    AddUnit,
-    Read,
-    SqlNode,
-    Switch,
-    Unit,
-    Value,
-    Written,
-    Zone,
-    elsewhere,
-    example,
-    function,
-)
+from krishiv_py.functions.definition import AddUnit, Read, SqlNode, Switch, Unit, Value, Written, Zone, example, function
 
 
 @function("times", "int", node=SqlNode("Year"), zoned=True)
@@ -49,7 +37,6 @@ def month(value: Value) -> Value:
 
 @function("times", "int", node=SqlNode("WeekOfYear"), zoned=True)
 @example("weekofyear(TIMESTAMP '2024-02-29 12:30:15.25')", 9)
-@elsewhere({"week": "weekofyear()"})
 def weekofyear(value: Value) -> Value:
     """Return the ISO week of the year, 1 to 53, as a clock in the `time_zone` shows it."""
     return dates.part("weekofyear", value)
@@ -57,7 +44,6 @@ def weekofyear(value: Value) -> Value:
 
 @function("times", "int", node=(SqlNode("Day"), SqlNode("DayOfMonth")), names=("dayofmonth",), zoned=True)
 @example("day(TIMESTAMP '2024-02-29 12:30:15.25')", 29)
-@elsewhere({"dayofmonth": "day()"})
 def day(value: Value) -> Value:
     """Return the day of the month, 1 to 31, as a clock in the `time_zone` shows it."""
     return dates.part("day", value)
@@ -65,7 +51,6 @@ def day(value: Value) -> Value:
 
 @function("times", "int", node=SqlNode("DayOfYear"), zoned=True)
 @example("dayofyear(TIMESTAMP '2024-02-29 12:30:15.25')", 60)
-@elsewhere({"ordinal_day": "dayofyear()"})
 def dayofyear(value: Value) -> Value:
     """Return the day of the year, 1 to 366, as a clock in the `time_zone` shows it."""
     return dates.part("dayofyear", value)
@@ -73,7 +58,6 @@ def dayofyear(value: Value) -> Value:
 
 @function("times", "int", node=SqlNode("DayOfWeek"), zoned=True)
 @example("dayofweek(TIMESTAMP '2024-02-29 12:30:15.25')", 5)
-@elsewhere({"weekday": "dayofweek()"})
 def dayofweek(value: Value) -> Value:
     """Return the day of the week: 1 is Sunday, 7 Saturday, as a clock in the `time_zone` shows it."""
     return dates.part("dayofweek", value)
@@ -109,7 +93,6 @@ def second_fraction(value: Value) -> Value:
 
 @function("times", "timestamp", subject=1, short=True)
 @example("date_trunc('hour', TIMESTAMP '2024-02-29 12:30:15.25')", dt.datetime(2024, 2, 29, 12, tzinfo=dt.timezone.utc))
-@elsewhere({"truncate": 'date_trunc("hour")', "trunc": 'date_trunc("hour")'})
 def date_trunc(unit: Unit, value: Value, time_zone: Zone = "UTC") -> Value:
     """Return the instant at which the `unit` of the time began, by a clock in the `time_zone`; weeks begin on Mondays."""
     unit = unit.lower()
@@ -153,7 +136,6 @@ def plus_months(value: Value, months: Value) -> Value:
 
 @function("times", "date or timestamp")
 @example("DATE '2024-01-31' + INTERVAL 1 DAY", dt.date(2024, 2, 1))
-@elsewhere({"offset_by": "plus_days(1)"})
 def plus_days(value: Value, days: Value) -> Value:
     """Return a date, or a time, so many `days` later: ``x + INTERVAL 1 DAY`` in text."""
     return dates.plus_days(value, days)
@@ -199,7 +181,6 @@ def months_between(value: Value, start: Value, round_off: Switch = True) -> Valu
 
 @function("times", "string", zoned=True)
 @example("date_format(TIMESTAMP '2024-02-29 12:30:15.25', 'dd/MM/yyyy HH:mm')", "29/02/2024 12:30")
-@elsewhere({"strftime": 'date_format("yyyy-MM-dd")', "to_string": 'date_format("yyyy-MM-dd")'})
 def date_format(value: Value, pattern: Written) -> Value:
     """Return the time by a `pattern` such as ``"yyyy-MM-dd HH:mm"``, as a clock in the `time_zone` shows it."""
     return dates.date_format(value, pattern)
@@ -228,7 +209,6 @@ def unix_millis(value: Value) -> Value:
 
 @function("times", "bigint", node=SqlNode("UnixMicros"))
 @example("unix_micros(TIMESTAMP '1970-01-01 00:00:02')", 2000000)
-@elsewhere({"epoch": "unix_micros()"})
 def unix_micros(value: Value) -> Value:
     """Return the microseconds from 1970 to the time."""
     return dates.since_1970(value, 1)
@@ -275,7 +255,6 @@ def to_date(value: Value, pattern: Read | None = None) -> Value:
 
 @function("times", "timestamp")
 @example("to_timestamp('31/01/2024', 'dd/MM/yyyy')", dt.datetime(2024, 1, 31, tzinfo=dt.timezone.utc))
-@elsewhere({"strptime": 'to_timestamp("yyyy-MM-dd HH:mm:ss")', "to_datetime": 'to_timestamp("yyyy-MM-dd HH:mm:ss")'})
 def to_timestamp(value: Value, pattern: Read | None = None) -> Value:
     """Return the text as a time in UTC, written by a `pattern`; an error where it is not."""
     return _read_as(INSTANT, value, pattern, tried=False)

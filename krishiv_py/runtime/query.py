@@ -29,7 +29,7 @@ from krishiv_py.kernels.prepare import late_output_schema, refused, refused_rows
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.logs import BatchCounts, RecentTimes
-from krishiv_py.missing import OfOneProcess, answering
+from krishiv_py.missing import OfOneProcess
 from krishiv_py.plan.checks import PathLike
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.options.late import SparedLateEventHandler
@@ -475,30 +475,13 @@ def _known(kept: dict[str, OutputColumns]) -> str:
     return f"pass one of {', '.join(map(repr, kept))}"
 
 
-_IN_PROGRESS: Final = "rows late counters open_windows state_bytes firings doubts stages backlog"
-
-
-@answering(
-    "query",
-    {
-        _IN_PROGRESS: "write query.progress.{name}",
-        "result output table collect to_pandas": "write query.results(), for a query that writes to MemorySink()",
-        "close cancel terminate kill": "write query.stop(); sender.close() ends the input of a memory stream",
-        "send": "write sender.send(rows), with stream, sender = session.memory_stream(...)",
-        "restart restarted resume start": "start the pipeline again from its checkpoint: .start(sink, checkpoint=...)",
-        "join wait run awaitTermination": "write query.await_termination()",
-        "processAllAvailable flush": "write query.process_all_available()",
-        "runId run_id": "write query.id",
-        "lastProgress recentProgress": "write query.progress",
-        "isActive is_active is_running running": 'write query.status == "running"',
-    },
-)
 class RunningQuery(OfOneProcess):
     """Implements the part of :class:`krishiv_py.api.query.Query` that no engine changes.
 
     An engine adds `status`, `exception`, `state`, `stop` and how to wait.
     """
 
+    _kind = "query"
     _instead = ("a query that runs in this process", "send what is needed of it: query.results(), query.progress or query.id")
 
     def __init__(self, name: str, ledger: BucketMetrics, plan: PhysicalPlan, note: str | None, rows: QueryRows) -> None:

@@ -31,7 +31,7 @@ from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore
 from krishiv_py.kernels.watermark import ONLY, Clocks, no_such_source
 from krishiv_py.logs import BatchCounts, BatchLines
-from krishiv_py.missing import OfOneProcess, answering
+from krishiv_py.missing import OfOneProcess
 from krishiv_py.plan.checks import PathLike, a_path, a_switch, a_text, is_collection
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.options.query import OnChange, given_begin
@@ -46,19 +46,6 @@ from krishiv_py.runtime.closings import keys_as_table
 from krishiv_py.testing.sends import DriverInput, Feed, ManualClock, StepOutput, Turn, run_by_driver
 
 
-@answering(
-    "driver",
-    {
-        "results result output": "each call gives its own: driver.send(rows).results; "
-        "Driver(stream, sink=MemorySink()) keeps all",
-        "late_rows late": "each call gives its own: driver.send(rows).late; "
-        "a SideOutputLateEventHandler(MemorySink()) keeps all",
-        "restart resume": "write again = driver.restarted()",
-        "stop end finish flush": "write driver.close(), the end of input: it fires what is open",
-        "run start collect process_all_available await_termination": "each call is a batch: write driver.send(rows)",
-        "sender put push feed": "write driver.send(rows)",
-    },
-)
 class Driver(OfOneProcess):
     """Runs an aggregated stream micro-batch by micro-batch (SEMANTICS §2.3).
 
@@ -94,6 +81,7 @@ class Driver(OfOneProcess):
     [{'at': 2000, 'reason': 'late'}]
     """
 
+    _kind = "driver"
     _instead = ("state in this process", "send the rows, or a function that builds the pipeline, and make Driver(...) there")
 
     def __init__(

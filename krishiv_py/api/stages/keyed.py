@@ -11,10 +11,8 @@ from krishiv_py.api.computed import keys_of, visible, with_computed
 from krishiv_py.api.joins import JoinMethods
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
-from krishiv_py.api.stages.order import ON_TIMED, RESULTS
 from krishiv_py.api.stages.windowed import LookBackStream, PaneStream, WindowedStream, checked_options
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.missing import instead, needs
 from krishiv_py.plan.described import WindowAssigner
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr
@@ -450,8 +448,6 @@ class WindowMethods(OptionMethods):
         return self._windowed(checked_options(options), PaneStream)
 
 
-@instead(ON_TIMED)
-@needs(".tumbling_window(...) or another window", "agg", *RESULTS)
 @attrs.frozen(eq=False, repr=False)
 class KeyedStream(WindowMethods, JoinMethods, DedupMethods):
     """Rows with event time and key, ready for windows.
@@ -466,3 +462,5 @@ class KeyedStream(WindowMethods, JoinMethods, DedupMethods):
     >>> [(row["user"], row["count"]) for row in driver.close().results.to_pylist()]
     [('ann', 2), ('bob', 1)]
     """
+
+    _kind = "timed"

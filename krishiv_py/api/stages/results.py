@@ -15,12 +15,11 @@ from krishiv_py.api.joins import LookupKeys, looked_up, reloads
 from krishiv_py.api.planning import check, cut, hidden, physical
 from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.keyed import KeyedStream
-from krishiv_py.api.stages.order import ON_RESULTS, said_of, some
+from krishiv_py.api.stages.shown import said_of, some
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream, aggregated
 from krishiv_py.errors import OrderError, PlanError, shown
-from krishiv_py.missing import instead
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.joins import LookupType
@@ -51,7 +50,6 @@ S = TypeVar("S", bound=WindowedStream)
 
 
 @final
-@instead(ON_RESULTS)
 @attrs.frozen(eq=False, repr=False, slots=False)
 class ResultStream(TimedStream):
     """The results of windows, of a join or of deduplication, as rows with event time and watermark.
@@ -85,6 +83,8 @@ class ResultStream(TimedStream):
     >>> [(row["user"], row["peak"]) for row in driver.close().results.to_pylist()]
     [('a', 2)]
     """
+
+    _kind = "results"
 
     _stage: Draft
     _stage_node: Stage

@@ -14,12 +14,11 @@ from krishiv_py.api.joins import LookupKeys, looked_up
 from krishiv_py.api.lateness import known_lag_us
 from krishiv_py.api.planning import evaluate, steps
 from krishiv_py.api.query import Runner
-from krishiv_py.api.stages.order import JOINS, ON_ROWS, WINDOWS, ShownInALine, some
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
+from krishiv_py.api.stages.shown import ShownInALine, some
 from krishiv_py.api.stages.timed import KeyedUntimedStream, TimedStream, by_clock, partitions_of, timed
 from krishiv_py.connectors.sinks.known import given_handler
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.missing import instead, needs
 from krishiv_py.plan.checks import a_function, a_text, column_name, expression, known_column, one_of
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr, coalesce, col, lit, name_of
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from krishiv_py.planner.physical import Engine, PhysicalPlan
 
 
-@instead(ON_ROWS)
-@needs('.watermark("column", lag)', "agg", "collect_with_aggs", *WINDOWS, *JOINS)
 @attrs.frozen(eq=False, repr=False)
 class Stream(RunMethods, ShownInALine):
     """Rows of a source, and stateless steps over them. Immutable: every step returns a new stream.
@@ -57,6 +54,8 @@ class Stream(RunMethods, ShownInALine):
     >>> driver.send(rows).results.to_pylist()
     [{'item': 'pen', 'total': 140.0}]
     """
+
+    _kind = "rows"
 
     _node: Node
     schema: pa.Schema

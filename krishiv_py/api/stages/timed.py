@@ -12,11 +12,10 @@ from typing_extensions import Self
 from krishiv_py.api.computed import Named, keys_of, with_computed
 from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.keyed import KeyedStream
-from krishiv_py.api.stages.order import JOINS, ON_KEYED, RESULTS, WINDOWS, ShownInALine, some
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
+from krishiv_py.api.stages.shown import ShownInALine, some
 from krishiv_py.errors import ColumnError, DurationError, OrderError, PlanError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.missing import instead, needs
 from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Col, Expr, col
@@ -312,8 +311,6 @@ def _check_union(spec: MultiSourceWatermarkSpec, node: Node, source_column: str 
         raise PlanError(f"a {what} is not a declared source", got=", ".join(map(repr, extra)), hint=hint)
 
 
-@instead(ON_KEYED)
-@needs('.watermark("column", lag)', "agg", *WINDOWS, *JOINS, *RESULTS)
 @attrs.frozen(eq=False, repr=False)
 class KeyedUntimedStream(ShownInALine):
     """A keyed stream that still needs its event time.
@@ -330,6 +327,8 @@ class KeyedUntimedStream(ShownInALine):
     >>> keyed.watermark("at", "5 s")
     <KeyedStream user, at; event time at, watermark max(event time) - 5 s; by user>
     """
+
+    _kind = "keyed rows"
 
     _stream: Stream
     keys: tuple[str, ...]

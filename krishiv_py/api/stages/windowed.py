@@ -10,9 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
-from krishiv_py.api.stages.order import ON_WINDOWED, RESULTS
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.missing import instead, needs
 from krishiv_py.plan.aggregates.numbers import count
 from krishiv_py.plan.aggregates.outputs import outputs
 from krishiv_py.plan.aggregates.selections import COMPLETE, Then, bottom_k, collect_list, top_k, whole_since
@@ -54,8 +52,6 @@ def aggregated(
     return draft.doing(attrs.evolve(window, aggs=calls, result_columns=output))
 
 
-@instead(ON_WINDOWED)
-@needs(".agg(...)", *(r for r in RESULTS if r != "collect_with_aggs"))
 @attrs.frozen(eq=False, repr=False)
 class WindowedStream(OptionMethods):
     """Rows grouped by key and window.
@@ -71,6 +67,8 @@ class WindowedStream(OptionMethods):
     >>> driver.close().results.to_pylist()
     [{'user': 'ann', 'window_start': 0, 'window_end': 60000, 'count': 2, 'max_n': 8}]
     """
+
+    _kind = "windowed"
 
     def __attrs_post_init__(self) -> None:
         self._window.settled(
@@ -315,7 +313,6 @@ class LookBackStream(WindowedStream):
         return self._results(self._draft.doing(attrs.evolve(window, aggs=(rows,))))
 
 
-@instead({"get_window_data": "a timeInterval window has no storage of its own: read pane.data in a handler of .on_events(...)"})
 @attrs.frozen(eq=False, repr=False)
 class PaneStream(WindowedStream):
     """Rows in time-interval panes, ready for aggregates or for a handler of pane events (SEMANTICS §3.6).
@@ -331,6 +328,8 @@ class PaneStream(WindowedStream):
     >>> driver.send([{"at": 1_000}, {"at": 12_000}]).results.to_pylist()
     [{'window_start': 0, 'window_end': 10000, 'count': 1, 'pane_timing': 'on_complete', 'pane_index': 0}]
     """
+
+    _kind = "panes"
 
     def on_events(
         self,

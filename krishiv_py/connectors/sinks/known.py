@@ -27,19 +27,11 @@ from krishiv_py.connectors.sink import (
     TableSink,
 )
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.missing import Answering, answering
+from krishiv_py.missing import Answering
 from krishiv_py.plan.checks import a_function, a_number, call_plainly, one_of, plain_methods
 from krishiv_py.plan.options.late import LateEventHandler, LateRows, LateWanted, OnError, SparedLateEventHandler, a_late_handler
 
 
-@answering(
-    "memory sink",
-    {
-        "rows results result output collect read to_arrow": "write sink.table(), an Arrow table of all rows so far",
-        "to_pandas to_pylist to_pydict": "write sink.table().{name}()",
-        "clear reset": "make a new MemorySink(), and start the query with it",
-    },
-)
 @attrs.frozen(eq=False)
 class MemorySink(TableSink, ArrowRows, Answering):
     """Arrow tables in the driver's memory: :meth:`table` gives all rows so far.
@@ -62,6 +54,7 @@ class MemorySink(TableSink, ArrowRows, Answering):
     [{'window_start': 0, 'window_end': 10, 'count': 1}]
     """
 
+    _kind: ClassVar = "memory sink"
     tables: dict[int, list[pa.Table]] = attrs.field(factory=dict, repr=False)
     on_repeat: ClassVar[OnRepeat] = "replace"
     exclusive: ClassVar[bool] = True

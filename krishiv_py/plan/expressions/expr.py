@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import RAISED, ExpressionError, failure_text, shown
+from krishiv_py import missing
+from krishiv_py.errors import RAISED, ExpressionError, MethodError, failure_text, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.expressions.called import Calls
 from krishiv_py.plan.expressions.constants import Scalar, check_arguments, constant, is_array, is_scalar, named_type
@@ -21,10 +22,8 @@ from krishiv_py.plan.names import checked_name, encodable, quoted
 
 if TYPE_CHECKING:
     from krishiv_py.functions import known
-    from krishiv_py.plan.expressions import elsewhere
 else:
     known = lazy("krishiv_py.functions.known")
-    elsewhere = lazy("krishiv_py.plan.expressions.elsewhere")
 
 
 class Namespace(Calls):
@@ -46,7 +45,7 @@ class Namespace(Calls):
         def __getattr__(self, name: builtins.str) -> Any:
             if name.startswith("_"):
                 raise AttributeError(name)
-            raise elsewhere.namespace_error(self._of, self._name, name, (n for n in dir(self) if n[0] != "_"))
+            raise _no_function(self._of, self._name, name, dir(self))
 
 
 class TextNamespace(Namespace, TextMethods):
@@ -217,7 +216,7 @@ class Expr(FunctionMethods, Namespaces):
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):  # copy, pickle and notebooks ask for these
                 raise AttributeError(name)
-            raise elsewhere.method_error(python_text(self), self._called, name, (n for n in dir(self) if n[0] != "_"))
+            raise _no_attribute(python_text(self), self._called, name, dir(self))
 
         def __floordiv__(self, other: object) -> Any:
             raise _no_operator(self, "//", f"write {python_text(self)}.div({shown(other)}) for the whole part")
@@ -461,6 +460,25 @@ def python_text(expr: Expr) -> str:
 
 def _no_operator(expr: Expr, operator: str, hint: str) -> ExpressionError:
     return ExpressionError(f"{expr._called} has no operator {operator}", got=python_text(expr), hint=hint)
+
+
+def _no_attribute(thing: str, called: str, name: str, own: Iterable[str]) -> MethodError:
+    """Return the error for a name that a column, written as `thing`, does not have."""
+    way = missing.way_of("column", name, ())
+    otherwise = "functions are in docs/expressions.md; anything else is computed by .map_batches(function) on the stream"
+    hint = way or missing.nearest(name, [n for n in own if n[0] != "_"], otherwise, 3, 0.6)
+    return MethodError(f"{called} has no attribute {name!r}", got=f"{thing}.{name}", hint=hint.replace("{x}", thing))
+
+
+def _no_function(of: Expr, namespace: str, name: str, own: Iterable[str]) -> MethodError:
+    """Return the error for a name that a `namespace` of a column does not have; the column itself may have it."""
+    thing, kind = python_text(of), f"the namespace {namespace} of a column"
+    way = missing.way_of("column", f"{namespace}.{name}", ())
+    if way is None and missing.way_of("column", name, ()) is None and callable(getattr(Expr, name, None)):
+        way = f"write {{x}}.{name}(...)"
+    if way is None:
+        return _no_attribute(thing, kind, name, own)
+    return MethodError(f"{kind} has no attribute {name!r}", got=f"{thing}.{namespace}.{name}", hint=way.replace("{x}", thing))
 
 
 def wrap(value: object) -> Expr:
