@@ -15,7 +15,7 @@ import json
 import os
 import posixpath
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
@@ -23,7 +23,8 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.errors import PlanError
+from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError, cut
+from krishiv_py.redaction import redacted
 from krishiv_py.storage.checksums import missing, sealed
 from krishiv_py.storage.notes import note_in, reading
 
@@ -386,7 +387,24 @@ class CopyingBucket(BucketStore):
         each(lambda move: self.rename_one(*move), moves)
 
     def rename_one(self, source: str, target: str) -> None:
-        """Give an object another name, without its bytes leaving the store; `target` must be nobody else's name."""
+        """Give an object another name, without its bytes leaving the store; `target` must be nobody else's name.
+
+        Raises
+        ------
+        OperatorError
+            When it is gone, or the store refuses.
+        """
+        with failing("a file cannot be published", target):
+            try:
+                self.copy_one(source, target)
+            except FileNotFoundError:
+                if self.version(target) is None:
+                    raise
+                return  # by a request whose answer was lost
+            self.delete_one(source)
+
+    def copy_one(self, source: str, target: str) -> None:
+        """Copy an object in the store; one that is at `target` is of a request whose answer was lost."""
         raise NotImplementedError
 
     def add_folder(self, path: str, *, above: bool = True) -> None:
@@ -406,6 +424,44 @@ class CopyingBucket(BucketStore):
         self.delete(*(entry.path for entry in self.entries(path, recursive=True) if entry.is_file))
         with contextlib.suppress(OSError):  # an empty object that represents the folder, if there is one
             self.arrow.delete_dir(path)
+
+
+def first_line(problem: BaseException) -> str:
+    """Return what a client of a store says, as one line without secrets."""
+    return redacted(cut((str(problem).splitlines() or [type(problem).__name__])[0], 300))
+
+
+@contextlib.contextmanager
+def as_os_errors() -> Iterator[None]:
+    """Raise what a client of a store raises as an OSError: such clients have many kinds of errors."""
+    try:
+        yield
+    except ImportError:
+        raise
+    except OSError as problem:
+        raise type(problem)(first_line(problem)) from problem
+    except Exception as problem:
+        raise OSError(first_line(problem)) from problem
+
+
+@contextlib.contextmanager
+def failing(what: str, path: str) -> Iterator[None]:
+    """Raise what a client of a store raises as an OperatorError."""
+    try:
+        yield
+    except Exception as problem:
+        hint = "see what the store says; start the query again: the batch is written again"
+        got = f"{path}: {first_line(problem)}"
+        raise OperatorError(what, got=got, then="the batch is not published", hint=hint) from problem
+
+
+def not_reached(path: str, why: str, got: str, place: str, variable: str, settings: str) -> EnvironmentSetupError:
+    """Return the error for a `place`, such as a bucket, that does not answer; names an option and the settings of Spark."""
+    hint = (
+        f'see to the {place}, and to Session.builder().storage_options({{"{variable}": ...}}) or Spark\'s settings '
+        f"spark.hadoop.{settings}…"
+    )
+    return EnvironmentSetupError(f"{path} cannot be reached: {why}", got=got, hint=hint, transient=why in PASSING)
 
 
 def written(write: WriteRows) -> pa.Buffer:

@@ -10,8 +10,7 @@ import datetime
 import functools
 import posixpath
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -19,18 +18,19 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError, cut, missing_extra, require_extra
-from krishiv_py.redaction import redacted
+from krishiv_py.errors import PlanError, missing_extra, require_extra
 from krishiv_py.storage.store import (
     NO_ANSWER,
-    PASSING,
     REFUSES,
     CopyingBucket,
     Store,
     StoreKind,
     Version,
+    as_os_errors,
     bucket_and_key,
     connections,
+    first_line,
+    not_reached,
     noted,
 )
 
@@ -51,10 +51,6 @@ _ATTEMPTS: Final = 4
 _ANSWER_S: Final = 8
 _LOOK_S: Final = 0.2
 _END_BYTES: Final = 65_536
-_HINT: Final = (
-    'see to the container, and to Session.builder().storage_options({"AZURE_STORAGE_ACCOUNT_KEY": ...}) or Spark\'s settings '
-    "spark.hadoop.fs.azure.…"
-)
 
 
 @attrs.frozen
@@ -201,20 +197,20 @@ class Azure(CopyingBucket):
     def version(self, path: str) -> Version | None:
         """See Store."""
         container, key = bucket_and_key(path)
-        with _as_os_errors(), suppress(FileNotFoundError):
+        with as_os_errors(), suppress(FileNotFoundError):
             return client(self.host, container).head(key)["e_tag"]
         return None
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
         """See Store; what a reader sees is whole."""
         container, key = bucket_and_key(path)
-        with _as_os_errors():
+        with as_os_errors():
             client(self.host, container).put(key, memoryview(data).cast("B"))
 
     def delete_one(self, path: str) -> None:
         """See Store."""
         container, key = bucket_and_key(path)
-        with _as_os_errors(), suppress(FileNotFoundError):
+        with as_os_errors(), suppress(FileNotFoundError):
             client(self.host, container).delete(key)
 
     def write_if(self, path: str, data: bytes, version: Version | None) -> Version | None:
@@ -223,7 +219,7 @@ class Azure(CopyingBucket):
         store = client(self.host, container)
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-        with _as_os_errors():
+        with as_os_errors():
             try:
                 done = store.put(key, data, mode="create" if version is None else {"e_tag": str(version)})
             except (AlreadyExistsError, PreconditionError):
@@ -242,26 +238,11 @@ class Azure(CopyingBucket):
         """See Store; Arrow removes many blobs at once."""
         Store.delete_folder(self, path)
 
-    def rename_one(self, source: str, target: str) -> None:
-        """See CopyingBucket.
-
-        Raises
-        ------
-        OperatorError
-            When it is gone, or the store refuses.
-        """
+    def copy_one(self, source: str, target: str) -> None:
+        """See CopyingBucket."""
         (container, old), (_, new) = bucket_and_key(source), bucket_and_key(target)
-        try:
-            with _as_os_errors():
-                _copy(client(self.host, container), old, new)
-        except OSError as problem:
-            if isinstance(problem, FileNotFoundError) and self.version(target) is not None:
-                return  # by a request whose answer was lost
-            hint = "see what the store says; start the query again: the batch is written again"
-            got = f"{target}: {problem}"
-            then = "the batch is not published"
-            raise OperatorError("a file cannot be published", got=got, then=then, hint=hint) from problem
-        self.delete_one(source)
+        with as_os_errors():
+            _copy(client(self.host, container), old, new)
 
 
 def _copy(store: AzureStore, source: str, target: str) -> None:
@@ -301,9 +282,8 @@ def check_azure(path: str) -> None:
     except ImportError:
         raise
     except Exception as problem:  # obstore raises errors of its own and of Python
-        text, why = _first_line(problem), _why(problem)
-        what = f"{path} cannot be reached: {why}"
-        raise EnvironmentSetupError(what, got=text, hint=_HINT, transient=why in PASSING) from problem
+        got = first_line(problem)
+        raise not_reached(path, _why(problem), got, "container", "AZURE_STORAGE_ACCOUNT_KEY", PREFIX) from problem
 
 
 def _why(problem: Exception) -> str:
@@ -319,22 +299,6 @@ def _why(problem: Exception) -> str:
     if "error sending request" in text or "timed out" in text:
         return NO_ANSWER
     return REFUSES
-
-
-@contextmanager
-def _as_os_errors() -> Iterator[None]:
-    try:
-        yield
-    except ImportError:
-        raise
-    except OSError as problem:
-        raise type(problem)(_first_line(problem)) from problem
-    except Exception as problem:  # obstore raises errors of its own and of Python
-        raise OSError(_first_line(problem)) from problem
-
-
-def _first_line(problem: Exception) -> str:
-    return redacted(cut((str(problem).splitlines() or [type(problem).__name__])[0], 300))
 
 
 def _open(scheme: str, host: str, path: str) -> tuple[Store, str]:

@@ -19,18 +19,20 @@ from urllib.parse import urlsplit
 import attrs
 import pyarrow.fs as pafs
 
-from krishiv_py.errors import EnvironmentSetupError, OperatorError, cut, missing_extra, require_extra
+from krishiv_py.errors import missing_extra, require_extra
 from krishiv_py.storage.store import (
     NO_ANSWER,
-    PASSING,
     REFUSES,
     CopyingBucket,
     Store,
     StoreKind,
     Version,
+    as_os_errors,
     bucket_and_key,
     connections,
+    first_line,
     in_bucket,
+    not_reached,
     noted,
 )
 
@@ -160,7 +162,7 @@ class Google(CopyingBucket):
         blob = _blob(path)
         from google.api_core.exceptions import NotFound
 
-        with _as_os_errors():
+        with as_os_errors():
             try:
                 blob.reload(**_how())
             except NotFound:
@@ -172,7 +174,7 @@ class Google(CopyingBucket):
         blob = _blob(path)
         from google.api_core.exceptions import NotFound, PreconditionFailed
 
-        with _as_os_errors():
+        with as_os_errors():
             try:
                 blob.upload_from_string(data, if_generation_match=0 if version is None else int(version), **_how())
             except PreconditionFailed:
@@ -183,31 +185,17 @@ class Google(CopyingBucket):
                 return None
         return str(blob.generation)
 
-    def rename_one(self, source: str, target: str) -> None:
-        """See CopyingBucket.
-
-        Raises
-        ------
-        OperatorError
-            When it is gone, or the store refuses.
-        """
+    def copy_one(self, source: str, target: str) -> None:
+        """See CopyingBucket."""
         old, new = _blob(source), _blob(target)
-        from google.api_core.exceptions import NotFound, PreconditionFailed
+        from google.api_core.exceptions import PreconditionFailed
 
-        try:
-            token: str | None = None
-            with contextlib.suppress(PreconditionFailed):  # there by a request whose answer was lost
-                while True:
-                    token, _, _ = new.rewrite(old, token=token, if_generation_match=0, **_how())
-                    if token is None:
-                        break
-            with contextlib.suppress(NotFound):
-                old.delete(**_how())
-        except Exception as problem:  # Google's client has many kinds
-            hint = "see what the store says; start the query again: the batch is written again"
-            text = f"{target}: {_first_line(problem)}"
-            then = "the batch is not published"
-            raise OperatorError("a file cannot be published", got=text, then=then, hint=hint) from problem
+        token: str | None = None
+        with contextlib.suppress(PreconditionFailed):  # there by a request whose answer was lost
+            while True:
+                token, _, _ = new.rewrite(old, token=token, if_generation_match=0, **_how())
+                if token is None:
+                    break
 
 
 def check_google(path: str) -> None:
@@ -227,14 +215,8 @@ def check_google(path: str) -> None:
     except ImportError:
         raise
     except Exception as problem:  # Google's client has many kinds
-        why = _why(problem)
-        raise EnvironmentSetupError(
-            f"{path} cannot be reached: {why}",
-            transient=why in PASSING,
-            got=_first_line(problem),
-            hint='see to the bucket, and to Session.builder().storage_options({"GOOGLE_SERVICE_ACCOUNT": ...}) or Spark\'s '
-            "settings spark.hadoop.fs.gs.…",
-        ) from problem
+        got = first_line(problem)
+        raise not_reached(path, _why(problem), got, "bucket", "GOOGLE_SERVICE_ACCOUNT", PREFIX) from problem
 
 
 def _why(problem: Exception) -> str:
@@ -266,18 +248,6 @@ def _how(connect_s: int = _CONNECT_S, request_s: int = _REQUEST_S, retried_s: in
     from google.cloud.storage.retry import DEFAULT_RETRY
 
     return {"timeout": (connect_s, request_s), "retry": DEFAULT_RETRY.with_timeout(retried_s)}
-
-
-@contextlib.contextmanager
-def _as_os_errors() -> Iterator[None]:
-    try:
-        yield
-    except Exception as problem:  # of the connection, or what the store says: Google's client has many kinds
-        raise OSError(_first_line(problem)) from problem
-
-
-def _first_line(problem: Exception) -> str:
-    return cut((str(problem).splitlines() or [type(problem).__name__])[0], 300)
 
 
 def _open(scheme: str, host: str, path: str) -> tuple[Store, str]:

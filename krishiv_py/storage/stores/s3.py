@@ -11,17 +11,16 @@ import functools
 import ipaddress
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import attrs
 import pyarrow.fs as pafs
 
-from krishiv_py.errors import EnvironmentSetupError, OperatorError, missing_extra, require_extra
+from krishiv_py.errors import missing_extra, require_extra
 from krishiv_py.storage.store import (
     NO_ANSWER,
-    PASSING,
     REFUSES,
     BucketStore,
     Store,
@@ -30,7 +29,9 @@ from krishiv_py.storage.store import (
     WriteRows,
     bucket_and_key,
     connections,
+    failing,
     in_bucket,
+    not_reached,
     noted,
     written,
 )
@@ -264,7 +265,7 @@ class S3(BucketStore):
         view = memoryview(written(write))
         bucket, key = bucket_and_key(f"{root}/{final}")
         store = client(bucket)
-        with _telling(f"{root}/{final}", "a file cannot be uploaded"):
+        with failing("a file cannot be uploaded", f"{root}/{final}"):
             begun = store.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
             try:
                 pieces = [view[begin : begin + _PART_BYTES] for begin in range(0, max(len(view), 1), _PART_BYTES)]
@@ -290,7 +291,7 @@ class S3(BucketStore):
         bucket, key = bucket_and_key(f"{root}/{done.name}")
         store = client(bucket)
         parts = [{"ETag": tag, "PartNumber": number} for number, tag in enumerate(done.parts, 1)]
-        with _telling(f"{root}/{done.name}", "a file cannot be published"):
+        with failing("a file cannot be published", f"{root}/{done.name}"):
             try:
                 store.complete_multipart_upload(Bucket=bucket, Key=key, UploadId=done.upload, MultipartUpload={"Parts": parts})
             except store.exceptions.ClientError as problem:
@@ -348,15 +349,6 @@ def _code(problem: Any) -> str:
     return str(problem.response.get("Error", {}).get("Code", ""))
 
 
-@contextlib.contextmanager
-def _telling(path: str, what: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as problem:  # boto3 has many kinds
-        hint = "see what the store says; start the query again: the batch is written again"
-        raise OperatorError(what, got=f"{path}: {problem}", then="the batch is not published", hint=hint) from problem
-
-
 def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host.rpartition(":")[0].strip("[]") or host)
@@ -391,14 +383,7 @@ def check_s3(path: str) -> None:
     except OSError as failed:
         problem = str(failed).splitlines()[0]
     if problem:
-        why = _why(problem)
-        raise EnvironmentSetupError(
-            f"{path} cannot be reached: {why}",
-            transient=why in PASSING,
-            got=problem,
-            hint='see to the bucket, and to Session.builder().storage_options({"AWS_ENDPOINT_URL": ...}) or Spark\'s settings '
-            "spark.hadoop.fs.s3a.…",
-        )
+        raise not_reached(path, _why(problem), problem, "bucket", "AWS_ENDPOINT_URL", PREFIX)
 
 
 def _why(problem: str) -> str:
