@@ -15,8 +15,9 @@ from krishiv_py.connectors.kafka.making import kafka_source
 from krishiv_py.connectors.kafka.source import KafkaPosition, KeyFormat, OnLost, ValueFormat
 from krishiv_py.connectors.ranges import node_of
 from krishiv_py.connectors.source import Source
-from krishiv_py.connectors.tables.delta.source import DeltaPlace, OnChange, delta_source
-from krishiv_py.connectors.tables.iceberg.source import IcebergPlace, Snapshot, iceberg_source
+from krishiv_py.connectors.tables.delta.source import delta_source
+from krishiv_py.connectors.tables.iceberg.source import Snapshot, iceberg_source
+from krishiv_py.connectors.tables.source import OnChange, TablePlace
 from krishiv_py.errors import PlanError, SchemaError, shown
 from krishiv_py.plan.checks import PathLike, Setting, a_number, a_path, a_switch, a_text, column_name, one_of, setting
 from krishiv_py.plan.nodes import FileFormat, FileSource, UnionSource, source_of
@@ -486,7 +487,7 @@ class RangedSources:
         *,
         streaming: bool = False,
         version: int | None = None,
-        starting: DeltaPlace = "earliest",
+        starting: TablePlace = "earliest",
         max_files_per_batch: int | None = None,
         on_change: OnChange = "fail",
         parallelism: int | None = None,
@@ -556,7 +557,7 @@ class RangedSources:
         catalog: str | Mapping[str, Setting],
         streaming: bool = False,
         snapshot: Snapshot | None = None,
-        starting: IcebergPlace = "earliest",
+        starting: TablePlace = "earliest",
         max_files_per_batch: int | None = None,
         on_change: OnChange = "fail",
         parallelism: int | None = None,

@@ -57,7 +57,7 @@ def same_place(archive: SourceNode, live: SourceNode) -> bool:
     if isinstance(past, KafkaSource) and isinstance(now, KafkaSource):
         return (past.connection.servers, past.topics, past.pattern) == (now.connection.servers, now.topics, now.pattern)
     if isinstance(past, DeltaSource) and isinstance(now, DeltaSource):
-        return past.table == now.table
+        return past.start.table == now.start.table
     if isinstance(past, IcebergSource) and isinstance(now, IcebergSource):
         return past.name == now.name
     return past is now
@@ -181,14 +181,13 @@ class Rebuilding:
             )
         if isinstance(read, DeltaSource):
             version = position["version"]
-            return replaced(
-                archive, attrs.evolve(source, source=attrs.evolve(read, until=version, base=min(read.base, version)))
-            )
+            start = attrs.evolve(read.start, version=min(read.start.version, version))
+            return replaced(archive, attrs.evolve(source, source=attrs.evolve(read, until=version, start=start)))
         if isinstance(read, IcebergSource):
-            ended = attrs.evolve(read, until=(position["snapshot"],))
-            if read.whole:
-                ended = attrs.evolve(ended, base=position["snapshot"], sequence=position["sequence"])
-            return replaced(archive, attrs.evolve(source, source=ended))
+            snapshot, first = position["snapshot"], read.start
+            if first.whole:
+                first = attrs.evolve(first, snapshot=snapshot, sequence=position["sequence"])
+            return replaced(archive, attrs.evolve(source, source=attrs.evolve(read, until=(snapshot,), start=first)))
         return archive
 
     def kept_back(self, plan: PhysicalPlan, sinks: Sequence[Sink], publish: bool) -> tuple[PhysicalPlan, tuple[Sink, ...]]:

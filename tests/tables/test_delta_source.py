@@ -18,7 +18,8 @@ from krishiv_py import ParquetSink, PlanError, Session, SourceError, count
 from krishiv_py import sum as total
 from krishiv_py.connectors import delta_source
 from krishiv_py.connectors.tables.delta.place import filesystem
-from krishiv_py.connectors.tables.delta.source import DeltaPlace, commit_of
+from krishiv_py.connectors.tables.delta.source import commit_of
+from krishiv_py.connectors.tables.source import TablePlace
 from krishiv_py.testing import micro_batches
 
 
@@ -51,7 +52,7 @@ def test_a_table_is_read_once_as_it_is(table: str) -> None:
 
 
 def test_each_version_is_read_once_whatever_the_size_of_batches(table: str) -> None:
-    starts: list[tuple[DeltaPlace, list[int]]] = [("earliest", [1, 2, 3, 4, 5]), ("latest", []), (1, [3, 4, 5]), (3, [])]
+    starts: list[tuple[TablePlace, list[int]]] = [("earliest", [1, 2, 3, 4, 5]), ("latest", []), (1, [3, 4, 5]), (3, [])]
     for start, before in starts:
         for most in (None, 1, 2):
             path = f"{table} {start} {most}"

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.ranges import in_runs
-from krishiv_py.connectors.source import JsonValue, Planned, Source
+from krishiv_py.connectors.source import JsonValue
 from krishiv_py.connectors.tables.delta.place import a_place, delta_table, filesystem, options, without_secrets
+from krishiv_py.connectors.tables.source import (
+    MOST,
+    Change,
+    Known,
+    OnChange,
+    SnapshotSource,
+    TableFile,
+    TablePlace,
+    TablePosition,
+    check_arguments,
+)
 from krishiv_py.errors import RAISED, PlanError, SourceError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import PathLike, Setting, a_number, a_switch, apart, one_of
+from krishiv_py.plan.checks import PathLike, Setting, a_number
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.storage import datasets
 from krishiv_py.storage.datasets import Dataset
@@ -34,43 +42,18 @@ _MAPPED: Final = "delta.columnMapping.mode"
 
 
 @attrs.frozen
-class DataFile:
-    """A file of a table.
-
-    Attributes
-    ----------
-    path : str
-        As the log has it, relative to the table and URL-encoded.
-    size : int
-        Bytes.
-    parts : mapping of str to str or None
-        The values of the partition columns, as texts.
-    """
-
-    path: str
-    size: int
-    parts: Mapping[str, str | None]
-
-
-@attrs.frozen
-class Commit:
+class Commit(Change):
     """Holds what one version did.
 
     Attributes
     ----------
-    added : tuple of DataFile
-        Files with new rows, in the order of the log.
-    removed : int
-        How many files with rows it took out; compacting a table takes out none.
     table : str or None
         Identity of the table, where the version states its metadata.
     columns : tuple of str or None
         The names of its columns and of the fields inside them, as ``column.field``, likewise.
     """
 
-    added: tuple[DataFile, ...]
-    removed: int
-    table: str | None
+    table: str | None = None
     columns: tuple[str, ...] | None = None
 
 
@@ -127,7 +110,7 @@ def table_at(path: str, storage: Mapping[str, str], version: int | None = None) 
     return table
 
 
-def files_at(table: Any, path: str) -> list[DataFile]:
+def files_at(table: Any, path: str) -> list[TableFile]:
     """Return the files of a snapshot, the oldest first.
 
     Raises
@@ -187,10 +170,11 @@ def _actions(text: bytes, path: str, version: int) -> Iterator[dict[str, Any]]:
         raise SourceError("an entry of a Delta log is damaged", got=got, hint=hint) from problem
 
 
-def _file(table: str, path: str, size: int, parts: Mapping[str, str | None]) -> DataFile:
+def _file(table: str, path: str, size: int, parts: Mapping[str, str | None]) -> TableFile:
+    """Return a file by its path in the log, which is relative to the table and URL-encoded, and its partition values."""
     if "://" in path or path.startswith("/"):
         raise _unreadable(table, f"the file {path} lies outside of it (a shallow clone)")
-    return DataFile(path, size, parts)
+    return TableFile(size, [path, dict(parts)])
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str | None]:
@@ -215,178 +199,108 @@ def _unreadable(path: str, why: str) -> SourceError:
     return SourceError("the Delta table cannot be read without Spark's own reader", got=f"{shown(path)}: {why}", hint=hint)
 
 
-OnChange: TypeAlias = Literal["fail", "skip"]
-
-
 @attrs.define(eq=False)
-class _Known:
-    """Holds what the driver knows of the table for a while. It stays behind when a source is sent to a task.
-
-    ``empty``: the versions after the first number, up to the second one, bring no rows.
-    """
+class _Known(Known):
+    """``empty``: the versions after the first number, up to the second one, bring no rows."""
 
     files: pafs.FileSystem | None = None
-    snapshot: tuple[int, list[DataFile]] | None = None
     empty: tuple[int, int] = (0, -1)
 
     def behind(self, version: int) -> int:
         """Return the last version after which there may be rows."""
         return self.empty[1] if self.empty[0] <= version <= self.empty[1] else version
 
-    def __reduce__(self) -> tuple[type[_Known], tuple[()]]:
-        return _Known, ()
-
 
 @attrs.frozen
-class _Place:
-    """Says where the source is: `done` files of version `version` are planned.
-
-    ``whole`` says that the files are those of the whole table at that version, and not those the version added; ``done`` is
-    None when the version is behind.
-    """
-
+class _Position(TablePosition):
     table: str
     version: int
     done: int | None
     whole: bool
 
+    @property
+    def number(self) -> int:
+        """See TablePosition."""
+        return self.version
 
-@attrs.frozen(eq=False)
-class DeltaSource(Source):
+
+@attrs.frozen(eq=False, kw_only=True)
+class DeltaSource(SnapshotSource[_Position]):
     """Made by ``session.read_delta`` and :func:`krishiv_py.connectors.delta_source`.
 
     Attributes
     ----------
     path : str
         Folder or address of the table.
-    schema : pyarrow.Schema
-        The columns of the table when the source was made.
     columns_at : int
-        The version whose columns these are.
-    base : int
-        The version of the whole table, or the one before the first.
+        The version whose columns the source has.
     """
 
     path: str
-    schema: pa.Schema
-    table: str
     columns_at: int
-    base: int
-    whole: bool
-    finite: bool
-    most: int | None
-    on_change: OnChange
-    parallelism: int
     storage: Mapping[str, str] = attrs.field(repr=False)
-    poll_seconds: float = 1.0
     until: int | None = None
     _known: _Known = attrs.field(factory=_Known, repr=False)
 
-    def plan(self, last: JsonValue) -> Planned | None:
-        """Return the next files. The first batch notes where the source begins, even if it has none."""
-        if last is None:
-            start = _Place(self.table, self.base, 0 if self.whole else None, self.whole)
-            return self._batch(start) or self._planned(start, [])
-        assert isinstance(last, dict)
-        place: dict[str, Any] = last
-        start = _Place(**place)
-        if start.table != self.table:
-            raise self._another(self.table)
-        return self._batch(start)
+    _format = "a Delta"
+    _unit = "version"
 
-    def _batch(self, place: _Place) -> Planned | None:
-        """Return the next files after a place, at most so many; None if there are none."""
-        files: list[DataFile] = []
-        begin = place.version
-        while self.most is None or len(files) < self.most:
-            if place.done is None:
-                following = self._next_version(self._known.behind(place.version))
-                if following is None:
-                    break
-                place = following
-            here = self._files(place)
-            assert place.done is not None
-            taken = here[place.done :] if self.most is None else here[place.done : place.done + self.most - len(files)]
-            files += taken
-            done = place.done + len(taken)
-            place = attrs.evolve(place, done=None if done >= len(here) else done)
-            if not files:
-                self._known.empty = begin, place.version
-        return self._planned(place, files) if files else None
+    def _called(self) -> str:
+        return shown(self.path)
 
-    def _next_version(self, version: int) -> _Place | None:
-        if self.finite or (self.until is not None and version >= self.until):
-            return None
-        commit = commit_of(self._folder(), self.path, version + 1)
+    def _passed(self, begin: _Position, end: _Position) -> None:
+        self._known.empty = begin.version, end.version
+
+    def _later(self, position: _Position) -> Iterator[_Position]:
+        version = self._known.behind(position.version)
+        while not self.finite and (self.until is None or version < self.until) and self._is_there(version + 1):
+            version += 1
+            yield _Position(self.start.table, version, 0, whole=False)
+
+    def _is_there(self, version: int) -> bool:
+        """Return whether the log has a version; one that lacks while there are later ones is an error."""
+        if commit_of(self._folder(), self.path, version) is not None:
+            return True
+        table = table_at(self.path, self.storage)
+        if str(table.metadata().id) != self.start.table:
+            raise self._another(str(table.metadata().id))
+        latest = int(table.version())
+        if latest >= version and commit_of(self._folder(), self.path, version) is None:
+            raise SourceError(
+                "versions of a Delta table are gone",
+                got=f"{self._called()} is at {latest}, and the log has no version {version}, which is next",
+                then="their rows are lost to this query",
+                hint="keep the log for longer (delta.logRetentionDuration), and begin with a new checkpoint",
+            )
+        if latest < version - 1:
+            raise self._shorter(version - 1, latest)
+        return False
+
+    def _whole_table(self, position: _Position) -> list[TableFile]:
+        return files_at(table_at(self.path, self.storage, position.version), self.path)
+
+    def _change(self, position: _Position) -> Commit:
+        commit = commit_of(self._folder(), self.path, position.version)
         if commit is None:
-            table = table_at(self.path, self.storage)
-            if str(table.metadata().id) != self.table:
-                raise self._another(str(table.metadata().id))
-            latest = int(table.version())
-            if latest > version and commit_of(self._folder(), self.path, version + 1) is None:
-                raise SourceError(
-                    "versions of a Delta table are gone",
-                    got=f"{shown(self.path)} is at {latest}, and the log has no version {version + 1}, which is next",
-                    then="their rows are lost to this query",
-                    hint="keep the log for longer (delta.logRetentionDuration), and begin with a new checkpoint",
-                )
-            if latest < version:
-                raise self._shorter(version, latest)
-            return None
-        return _Place(self.table, version + 1, 0, whole=False)
-
-    def _files(self, place: _Place) -> Sequence[DataFile]:
-        if place.whole:
-            if self._known.snapshot is None or self._known.snapshot[0] != place.version:
-                self._known.snapshot = place.version, files_at(table_at(self.path, self.storage, place.version), self.path)
-            return self._known.snapshot[1]
-        commit = commit_of(self._folder(), self.path, place.version)
-        if commit is None:
-            raise self._shorter(place.version, place.version - 1)
-        if commit.table is not None and commit.table != self.table:
+            raise self._shorter(position.version, position.version - 1)
+        if commit.table is not None and commit.table != self.start.table:
             raise self._another(commit.table)
         # versions before the source was made may not have had all columns yet
-        if (
-            commit.columns is not None
-            and place.version > self.columns_at
-            and (missing := [name for name in names_in(self.schema) if name.lower() not in map(str.lower, commit.columns)])
-        ):
-            raise self._narrower(place.version, missing)
-        return () if commit.removed and self._skipped(commit, place.version) else commit.added
-
-    def _skipped(self, commit: Commit, version: int) -> bool:
-        """Return whether a version that changed rows is passed over; it is an error otherwise."""
-        got = f"{shown(self.path)}: version {version} takes {commit.removed} files out and adds {len(commit.added)}"
-        if self.on_change == "fail":
-            then = "a stream cannot take back what it has read"
-            hint = 'pass on_change="skip" to pass over such versions, or begin with a new checkpoint'
-            raise SourceError("rows of a Delta table were changed or deleted", got=got, then=then, hint=hint)
-        warnings.warn(f"a version that changed rows is passed over: {got}", RuntimeWarning, stacklevel=2)
-        return True
-
-    def _planned(self, place: _Place, files: Sequence[DataFile]) -> Planned:
-        position: dict[str, Any] = attrs.asdict(place)
-        groups = in_runs(files, self.parallelism, lambda file: file.size)
-        return Planned(position, [[[file.path, dict(file.parts)] for file in group] for group in groups])
+        if commit.columns is not None and position.version > self.columns_at:
+            there = {name.lower() for name in commit.columns}
+            if missing := [name for name in names_in(self.schema) if name.lower() not in there]:
+                raise self._narrower(missing, f", in version {position.version}")
+        return commit
 
     def _folder(self) -> pafs.FileSystem:
         if self._known.files is None:
             self._known.files = filesystem(self.path, self.storage)
         return self._known.files
 
-    def _another(self, table_id: str) -> SourceError:
-        got = f"{shown(self.path)}: its id is {table_id} now"
-        return SourceError("it is another Delta table than the one that was read", got=got, hint="begin with a new checkpoint")
-
-    def _narrower(self, version: int, missing: Sequence[str]) -> SourceError:
-        got = f"{shown(self.path)}: {', '.join(missing)}, in version {version}"
-        hint = "begin with a new checkpoint and the columns there are now"
-        return SourceError("a Delta table has lost columns", got=got, then="they would be null from there on", hint=hint)
-
     def _shorter(self, version: int, latest: int) -> SourceError:
         return SourceError(
             "a Delta table has fewer versions than were read of it",
-            got=f"{shown(self.path)}: version {version} was read, and it ends at {latest}",
+            got=f"{self._called()}: version {version} was read, and it ends at {latest}",
             then="it was restored from an older copy, and nobody knows which rows were read",
             hint="begin with a new checkpoint",
         )
@@ -412,16 +326,12 @@ class DeltaSource(Source):
         return attrs.evolve(self, until=int(table_at(self.path, self.storage).version()))
 
 
-DeltaPlace: TypeAlias = "Literal['earliest', 'latest'] | int"
-_MOST: Final = (1 << 63) - 1
-
-
 def delta_source(
     path: PathLike,
     *,
     streaming: bool = False,
     version: int | None = None,
-    starting: DeltaPlace = "earliest",
+    starting: TablePlace = "earliest",
     max_files_per_batch: int | None = None,
     on_change: OnChange = "fail",
     parallelism: int | None = None,
@@ -456,43 +366,23 @@ def delta_source(
     [[{'user': 'ann'}, {'user': 'bob'}]]
     """
     place, storage = a_place(path), options(storage_options or {})
-    a_switch(streaming, "streaming")
-    one_of(on_change, "on_change", ("fail", "skip"))
-    if max_files_per_batch is not None:
-        a_number(max_files_per_batch, "max_files_per_batch", 1, "use 1 or more, or leave it out for all files that are there")
-    if parallelism is not None:
-        a_number(parallelism, "parallelism", 1, "state how many tasks read at once, from 1", most=10_000)
     if version is not None:
-        a_number(version, "version", 0, "pass a version of the table, from 0", most=_MOST)
-    begin = _starting(starting)
-    if streaming and version is not None:
-        raise apart("version", "streaming=True", "use starting= to say with which version a stream begins")
-    if not streaming and begin != "earliest":
-        raise apart("starting", "a table that is read once", "use version=, or streaming=True")
+        a_number(version, "version", 0, "pass a version of the table, from 0", most=MOST)
+    tasks = check_arguments("version", version, streaming, starting, on_change, max_files_per_batch, parallelism)
     table = table_at(place, storage, version)
     latest = int(table.version())
-    if isinstance(begin, int) and begin > latest + 1:
+    if isinstance(starting, int) and starting > latest + 1:
         hint = f'use at most {latest + 1}, or "latest"'
-        raise PlanError("`starting` lies after the last version", got=f"{begin}, and the table is at {latest}", hint=hint)
+        raise PlanError("`starting` lies after the last version", got=f"{starting}, and the table is at {latest}", hint=hint)
+    base, whole = starting - 1 if isinstance(starting, int) else latest, starting == "earliest"
     return DeltaSource(
         path=place,
         schema=as_schema(pa.schema(table.schema().to_arrow())),
-        table=str(table.metadata().id),
         columns_at=latest,
-        base=begin - 1 if isinstance(begin, int) else latest,
-        whole=begin == "earliest",
+        start=_Position(str(table.metadata().id), base, 0 if whole else None, whole),
         finite=not streaming,
         most=max_files_per_batch,
         on_change=on_change,
-        parallelism=parallelism or os.cpu_count() or 1,
+        parallelism=tasks,
         storage=storage,
     )
-
-
-def _starting(value: object) -> DeltaPlace:
-    if value == "earliest" or value == "latest":
-        return value
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        hint = 'use "earliest" for the whole table and what follows, "latest", or a version from 0'
-        raise PlanError("`starting` says nothing", got=shown(value), hint=hint)
-    return value

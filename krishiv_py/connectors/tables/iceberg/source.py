@@ -11,20 +11,29 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import json
-import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.ranges import in_runs
-from krishiv_py.connectors.source import JsonValue, Planned, Source
+from krishiv_py.connectors.source import JsonValue, Planned
 from krishiv_py.connectors.tables.iceberg.place import COMPACTED, a_catalog, a_table, dataset, iceberg, opened, without_secrets
+from krishiv_py.connectors.tables.source import (
+    AGAIN,
+    MOST,
+    Change,
+    Known,
+    OnChange,
+    SnapshotSource,
+    TableFile,
+    TablePlace,
+    TablePosition,
+    check_arguments,
+)
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SourceError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import Setting, a_number, a_switch, apart, one_of
+from krishiv_py.plan.checks import Setting
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.redaction import shown_settings
 from krishiv_py.storage.datasets import Dataset
@@ -92,25 +101,6 @@ def _delete_file(path: str, kind: str) -> Any:
     )
 
 
-@attrs.frozen
-class Change:
-    """Holds what one snapshot did.
-
-    Attributes
-    ----------
-    added : tuple of dict
-        Files with new rows.
-    removed : int
-        How many files with rows it took out, and with deleted rows it added.
-    rewrites : bool
-        Whether it only writes the same rows to other files.
-    """
-
-    added: tuple[dict[str, Any], ...]
-    removed: int
-    rewrites: bool = False
-
-
 def following(metadata: Any, head: Any, after: int | None, sequence: int) -> list[Any] | None:
     """Return the snapshots that lead from the one numbered `after` to `head`, the oldest first.
 
@@ -138,7 +128,7 @@ def change_of(table: Any, snapshot: Any) -> Change:
     summary = snapshot.summary
     replace = iceberg("table.snapshots").Operation.REPLACE
     if summary is not None and (summary.operation == replace or COMPACTED in summary.additional_properties):
-        return Change((), 0, rewrites=True)
+        return Change((), 0)
     status = iceberg("manifest").ManifestEntryStatus
     added, removed = [], 0
     for entry, of_deletes in _entries(table, snapshot, written_by=snapshot.snapshot_id):
@@ -151,7 +141,7 @@ def change_of(table: Any, snapshot: Any) -> Change:
     return Change(tuple(added), removed)
 
 
-def whole_table(table: Any, snapshot: int | None) -> list[dict[str, Any]]:
+def whole_table(table: Any, snapshot: int | None) -> list[TableFile]:
     """Return the files of a snapshot, the oldest first."""
     if snapshot is None:
         return []
@@ -172,7 +162,7 @@ def _entries(table: Any, snapshot: Any, written_by: int | None = None) -> Iterat
                 yield entry, manifest.content == content.DELETES
 
 
-def _file(table: Any, file: Any, deletes: Iterable[Any]) -> dict[str, Any]:
+def _file(table: Any, file: Any, deletes: Iterable[Any]) -> TableFile:
     settings: dict[str, Any] = {
         "path": file.file_path,
         "size": file.file_size_in_bytes,
@@ -186,43 +176,20 @@ def _file(table: Any, file: Any, deletes: Iterable[Any]) -> dict[str, Any]:
         values = [file.partition[i] for i in range(len(types))]
         settings["spec"] = spec.model_dump_json()
         settings["partition"] = [None if v is None else to_json(t.field_type, v) for t, v in zip(types, values, strict=True)]
-    return settings
-
-
-OnChange: TypeAlias = Literal["fail", "skip"]
-_AGAIN: Final = "begin with a new checkpoint"
+    return TableFile(file.file_size_in_bytes, settings)
 
 
 @attrs.define(eq=False)
-class _Known:
-    """The table as the driver has it open. It stays behind when a source is sent to a task.
-
-    Attributes
-    ----------
-    table : Any
-        The table of pyiceberg.
-    whole : tuple of int and list of dict, or None
-        The files of the whole table at a snapshot.
-    changes : dict of int to Change
-        What the snapshots did that are being read.
-    """
+class _Known(Known):
+    """``table`` is open; ``change`` is what the snapshot of this number did, which is being read."""
 
     table: Any = None
-    whole: tuple[int | None, list[dict[str, Any]]] | None = None
-    changes: dict[int, Change] = attrs.field(factory=dict)
-
-    def __reduce__(self) -> tuple[type[_Known], tuple[()]]:
-        return _Known, ()
+    change: tuple[int, Change] | None = None
 
 
 @attrs.frozen
-class _Place:
-    """A position: `done` files of a snapshot are planned.
-
-    ``whole`` says that the files are those of the whole table at that snapshot, and not those the snapshot added; ``done`` is
-    None when all of them are planned. The snapshot of an empty table is None. ``sequence`` is the sequence number of the
-    snapshot, 0 where it has none.
-    """
+class _Position(TablePosition):
+    """The snapshot of an empty table is None. ``sequence`` is the sequence number of the snapshot, 0 where it has none."""
 
     table: str
     snapshot: int | None
@@ -230,9 +197,14 @@ class _Place:
     done: int | None
     whole: bool
 
+    @property
+    def number(self) -> int | None:
+        """See TablePosition."""
+        return self.snapshot
 
-@attrs.frozen(eq=False)
-class IcebergSource(Source):
+
+@attrs.frozen(eq=False, kw_only=True)
+class IcebergSource(SnapshotSource[_Position]):
     """Made by ``session.read_iceberg`` and :func:`krishiv_py.connectors.iceberg_source`.
 
     Attributes
@@ -241,135 +213,79 @@ class IcebergSource(Source):
         Namespace and name of the table.
     catalog : mapping of str
         Properties of the catalog.
-    schema : pyarrow.Schema
-        The columns of the table when the source was made, or at the snapshot that is read.
     metadata : str
         What tasks need to know of the table, as JSON: schemas, partitions, and names of columns.
     columns : str
         The schema of Iceberg that tasks read, as JSON: columns are found by their number, whatever they are called in a file.
-    table : str
-        Identity of the table.
-    base : int or None
-        The snapshot of the whole table, or the one before the first.
-    sequence : int
-        Its sequence number, 0 where it has none.
+    files : mapping
+        Properties for reading files, with secrets.
+    until : tuple of int or None
+        The snapshot to end with, in a tuple.
     """
 
     name: str
     catalog: Mapping[str, str] = attrs.field(repr=shown_settings)
-    schema: pa.Schema
     metadata: str = attrs.field(repr=False)
     columns: str = attrs.field(repr=False)
     files: Mapping[str, Any] = attrs.field(repr=False)
-    """Properties for reading files, with secrets."""
-    table: str
-    base: int | None
-    sequence: int
-    whole: bool
-    finite: bool
-    most: int | None
-    on_change: OnChange
-    parallelism: int
-    poll_seconds: float = 1.0
     until: tuple[int | None] | None = None
-    """The snapshot to end with, in a tuple."""
     _known: _Known = attrs.field(factory=_Known, repr=False)
 
+    _format = "an Iceberg"
+    _unit = "snapshot"
+    _parts = "files of rows"
+
+    def _called(self) -> str:
+        return self.name
+
     def plan(self, last: JsonValue) -> Planned | None:
-        """Return the next files. The first batch notes where the source begins, even if it has none."""
+        """See SnapshotSource."""
         try:
-            return self._planned_after(last)
+            if not self.finite:  # a finite one reads one snapshot, which does not change
+                self._refresh()
+            return super().plan(last)
         except KrishivError:
             raise
         except RAISED as problem:
             raise self._unread(problem) from None
 
-    def _planned_after(self, last: JsonValue) -> Planned | None:
-        if not self.finite:  # a finite one reads one snapshot, which does not change
-            self._refresh()
-        if last is None:
-            start = _Place(self.table, self.base, self.sequence, 0 if self.whole else None, self.whole)
-            return self._batch(start) or self._planned(start, [])
-        assert isinstance(last, dict)
-        place: dict[str, Any] = last
-        start = _Place(**place)
-        if start.table != self.table:
-            raise self._another(self.table)
-        return self._batch(start)
-
-    def _batch(self, place: _Place) -> Planned | None:
-        """Return the next files after a place, at most so many; None if there are none."""
-        files: list[dict[str, Any]] = []
-        later: Iterator[Any] | None = iter(()) if self.finite else None
-        while self.most is None or len(files) < self.most:
-            if place.done is None:
-                later = iter(self._later(place)) if later is None else later
-                snapshot = next(later, None)
-                if snapshot is None:
-                    break
-                place = _Place(self.table, int(snapshot.snapshot_id), int(snapshot.sequence_number or 0), 0, whole=False)
-            here = self._files(place)
-            assert place.done is not None
-            taken = here[place.done :] if self.most is None else here[place.done : place.done + self.most - len(files)]
-            files += taken
-            done = place.done + len(taken)
-            place = attrs.evolve(place, done=None if done >= len(here) else done)
-        return self._planned(place, files) if files else None
-
-    def _later(self, place: _Place) -> list[Any]:
-        """Return the snapshots after a place, the oldest first; up to the one to end with."""
+    def _later(self, position: _Position) -> Iterator[_Position]:
+        if self.finite:
+            return
         table = self._table()
         head = table.metadata.current_snapshot() if self.until is None else self._snapshot(self.until[0])
-        snapshots = following(table.metadata, head, place.snapshot, place.sequence)
+        snapshots = following(table.metadata, head, position.snapshot, position.sequence)
         if snapshots is None:
             now = None if head is None else head.snapshot_id
-            got = f"{self.name}: snapshot {place.snapshot} was read, and the table is at {now}"
+            got = f"{self.name}: snapshot {position.snapshot} was read, and the table is at {now}"
             raise SourceError(
                 "snapshots of an Iceberg table are gone",
                 got=f"{got}, with none in between, or with another history",
                 then="they expired or were rolled back before they were read, and their rows are not known",
-                hint=f"keep more snapshots (keep_snapshots of IcebergSink, history.expire.*), and {_AGAIN}",
+                hint=f"keep more snapshots (keep_snapshots of IcebergSink, history.expire.*), and {AGAIN}",
             )
         if snapshots:
             self._check_columns(table)
-        return snapshots
+        for each in snapshots:
+            yield _Position(self.start.table, int(each.snapshot_id), int(each.sequence_number or 0), 0, whole=False)
 
     def _snapshot(self, number: int | None) -> Any:
         return None if number is None else self._table().metadata.snapshot_by_id(number)
 
-    def _files(self, place: _Place) -> Sequence[dict[str, Any]]:
-        table = self._table()
-        if place.whole:
-            if self._known.whole is None or self._known.whole[0] != place.snapshot:
-                if place.snapshot is not None and table.metadata.snapshot_by_id(place.snapshot) is None:
-                    raise self._expired(place.snapshot)
-                self._known.whole = place.snapshot, whole_table(table, place.snapshot)
-            return self._known.whole[1]
-        assert place.snapshot is not None
-        change = self._known.changes.get(place.snapshot)
-        if change is None:
-            snapshot = table.metadata.snapshot_by_id(place.snapshot)
+    def _whole_table(self, position: _Position) -> list[TableFile]:
+        if position.snapshot is not None and self._snapshot(position.snapshot) is None:
+            raise self._expired(position.snapshot)
+        return whole_table(self._table(), position.snapshot)
+
+    def _change(self, position: _Position) -> Change:
+        number = position.snapshot
+        assert number is not None
+        if self._known.change is None or self._known.change[0] != number:
+            snapshot = self._snapshot(number)
             if snapshot is None:
-                raise self._expired(place.snapshot)
-            self._known.changes = {place.snapshot: (change := change_of(table, snapshot))}
-        if change.rewrites:
-            return ()
-        return () if change.removed and self._skipped(change, place.snapshot) else change.added
-
-    def _skipped(self, change: Change, snapshot: int) -> bool:
-        """Return True for a snapshot that is passed over although it changed rows; it is an error otherwise."""
-        got = f"{self.name}: snapshot {snapshot} takes {change.removed} files of rows out and adds {len(change.added)}"
-        if self.on_change == "fail":
-            then = "a stream cannot take back what it has read"
-            hint = f'pass on_change="skip" to pass over such snapshots, or {_AGAIN}'
-            raise SourceError("rows of an Iceberg table were changed or deleted", got=got, then=then, hint=hint)
-        warnings.warn(f"a snapshot that changed rows is passed over: {got}", RuntimeWarning, stacklevel=2)
-        return True
-
-    def _planned(self, place: _Place, files: Sequence[dict[str, Any]]) -> Planned:
-        position: dict[str, Any] = attrs.asdict(place)
-        runs = in_runs(files, self.parallelism, lambda file: int(file["size"]))
-        return Planned(position, runs)
+                raise self._expired(number)
+            self._known.change = number, change_of(self._table(), snapshot)
+        return self._known.change[1]
 
     def _table(self) -> Any:
         if self._known.table is None:
@@ -386,7 +302,7 @@ class IcebergSource(Source):
         self._same(self._known.table)
 
     def _same(self, table: Any) -> None:
-        if str(table.metadata.table_uuid) != self.table:
+        if str(table.metadata.table_uuid) != self.start.table:
             raise self._another(str(table.metadata.table_uuid))
 
     def _check_columns(self, table: Any) -> None:
@@ -397,17 +313,11 @@ class IcebergSource(Source):
             if not inside and now.find_column_name(then.find_field(name).field_id) is None:
                 missing.append(name)
         if missing:
-            got = f"{self.name}: {', '.join(missing)}"
-            hint = f"{_AGAIN} and the columns there are now"
-            raise SourceError("an Iceberg table has lost columns", got=got, then="they would be null from there on", hint=hint)
-
-    def _another(self, table_id: str) -> SourceError:
-        got = f"{self.name}: its identity is {table_id} now"
-        return SourceError("it is another Iceberg table than the one that was read", got=got, hint=_AGAIN)
+            raise self._narrower(missing)
 
     def _expired(self, snapshot: int) -> SourceError:
         got = f"{self.name}: snapshot {snapshot}, of which not all files were planned"
-        hint = f"keep snapshots for longer, and {_AGAIN}"
+        hint = f"keep snapshots for longer, and {AGAIN}"
         return SourceError("a snapshot of an Iceberg table is gone", got=got, then="its rows are lost to this query", hint=hint)
 
     def _unread(self, problem: BaseException) -> SourceError:
@@ -431,11 +341,11 @@ class IcebergSource(Source):
                     "a file of an Iceberg table is gone",
                     got=f"{self.name}: {file['path']}",
                     then="its rows are lost to this query",
-                    hint=f"keep snapshots and files for longer than a query is stopped, and {_AGAIN}",
+                    hint=f"keep snapshots and files for longer than a query is stopped, and {AGAIN}",
                 ) from None
             except RAISED as problem:
                 got = f"{self.name}: {file['path']}: {without_secrets(problem, self.catalog)}"
-                hint = f"restore the file; where the type of a column has changed, {_AGAIN}"
+                hint = f"restore the file; where the type of a column has changed, {AGAIN}"
                 raise SourceError("a file of an Iceberg table cannot be read", got=got, hint=hint) from problem
 
     def _rows(self, file: Mapping[str, Any], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -468,9 +378,7 @@ def trimmed(metadata: Any) -> str:
     return json.dumps(metadata_)
 
 
-IcebergPlace: TypeAlias = "Literal['earliest', 'latest'] | int"
 Snapshot: TypeAlias = "int | str | dt.datetime"
-_MOST: Final = (1 << 63) - 1
 _SNAPSHOT: Final = "pass the number of a snapshot, the name of a tag or branch, or a datetime with a time zone"
 
 
@@ -480,7 +388,7 @@ def iceberg_source(
     catalog: str | Mapping[str, Setting],
     streaming: bool = False,
     snapshot: Snapshot | None = None,
-    starting: IcebergPlace = "earliest",
+    starting: TablePlace = "earliest",
     max_files_per_batch: int | None = None,
     on_change: OnChange = "fail",
     parallelism: int | None = None,
@@ -510,19 +418,9 @@ def iceberg_source(
     ...     return [driver.send(batch).results for batch in micro_batches(events)]
     """
     name, place = a_table(table), a_catalog(catalog)
-    a_switch(streaming, "streaming")
-    one_of(on_change, "on_change", ("fail", "skip"))
-    if max_files_per_batch is not None:
-        a_number(max_files_per_batch, "max_files_per_batch", 1, "use 1 or more, or leave it out for all files that are there")
-    if parallelism is not None:
-        a_number(parallelism, "parallelism", 1, "pass how many tasks read at once, from 1", most=10_000)
     if snapshot is not None:
         _check_snapshot(snapshot)
-    begin = _starting(starting)
-    if streaming and snapshot is not None:
-        raise apart("snapshot", "streaming=True", "use starting= for the snapshot with which a stream begins")
-    if not streaming and begin != "earliest":
-        raise apart("starting", "a table that is read once", "use snapshot=, or streaming=True")
+    tasks = check_arguments("snapshot", snapshot, streaming, starting, on_change, max_files_per_batch, parallelism)
     try:
         opened_table = opened(place).load_table(name)
     except iceberg("exceptions").NoSuchTableError:
@@ -538,11 +436,12 @@ def iceberg_source(
     if snapshot is not None:
         base = _snapshot_id(opened_table, name, snapshot)
         schema = opened_table.scan(snapshot_id=base).projection()
-    elif isinstance(begin, int):
-        first = metadata.snapshot_by_id(begin)
+    elif isinstance(starting, int):
+        first = metadata.snapshot_by_id(starting)
         if first is None:
-            raise _no_snapshot(opened_table, name, begin)
+            raise _no_snapshot(opened_table, name, starting)
         base, sequence = first.parent_snapshot_id, int(first.sequence_number or 1) - 1
+    whole = starting == "earliest"
     return IcebergSource(
         name=name,
         catalog=place,
@@ -550,28 +449,16 @@ def iceberg_source(
         metadata=trimmed(metadata),
         columns=schema.model_dump_json(),
         files=dict(opened_table.io.properties),
-        table=str(metadata.table_uuid),
-        base=base,
-        sequence=sequence,
-        whole=begin == "earliest",
+        start=_Position(str(metadata.table_uuid), base, sequence, 0 if whole else None, whole),
         finite=not streaming,
         most=max_files_per_batch,
         on_change=on_change,
-        parallelism=parallelism or os.cpu_count() or 1,
+        parallelism=tasks,
     )
 
 
-def _starting(value: object) -> IcebergPlace:
-    if value == "earliest" or value == "latest":
-        return value
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
-        hint = 'use "earliest" for the whole table and what follows, "latest", or the number of a snapshot'
-        raise PlanError("`starting` is not a place in a table", got=shown(value), hint=hint)
-    return value
-
-
 def _check_snapshot(value: object) -> None:
-    fits = (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST) or (
+    fits = (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST) or (
         isinstance(value, str) and bool(value)
     )
     if not fits and not (isinstance(value, dt.datetime) and value.tzinfo is not None):
