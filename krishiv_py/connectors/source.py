@@ -235,7 +235,7 @@ class Source(ABC):
         return None
 
     def until_now(self) -> Source:
-        """This source, but only up to what there is now: for ``Batches.available_now()``. By default the source itself.
+        """Return the same source up to what there is now, for ``Batches.available_now()``. By default the source itself.
 
         It is then planned until :meth:`plan` returns None, so override this if more could come faster than it is planned.
 

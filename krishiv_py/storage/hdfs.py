@@ -136,7 +136,7 @@ def as_os_errors() -> Iterator[None]:
 
 
 def _split_error(text: str) -> tuple[str, str]:
-    """Class and first line of what Rust shows as ``RPCError("class", "text\\n\\tat …")``."""
+    r"""Class and first line of what Rust shows as ``RPCError("class", "text\n\tat …")``."""
     first = text.split("\\n", 1)[0].splitlines()[0] if text else text
     head, quote, rest = first.partition('("')
     name, comma, said = rest.partition('", "')

@@ -77,7 +77,7 @@ def _plain(values: pa.Array, name: str) -> pa.Array:
 
 
 def _hexed(values: pa.Array) -> pa.Array:
-    """Bytes as ``\\x00ff``, without a look at each value."""
+    r"""Bytes as ``\x00ff``, without a look at each value."""
     offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
     data = values.buffers()[2]
     used = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]] if data is not None else np.empty(0, np.uint8)
