@@ -445,6 +445,15 @@ class Frontiers:
             return fired_us
         return min(self.stepped_us, self.left_us + int(now["lateness_us"])) if once else self.given_us
 
+    def fires_alike(self, was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+        """Return whether state that says what has fired as a stage of the shape `was` counts it says the same for `now`."""
+
+        def fired(shape: Mapping[str, Any]) -> int:
+            waits = shape["emit"] == "final" or shape["fixed"].get("window kind") in _JOINS_THAT_WAIT
+            return self.fired(self.stepped_us, shape, once=waits)
+
+        return fired(was) == fired(now)
+
     def left_beyond_options(self, now: Mapping[str, Any]) -> int:
         """Return what a stage of the shape `now` has to know of windows that have left; ``UNSET`` where its options say it."""
         follows = floor_watermark(self.stepped_us, int(now["lateness_us"]))

@@ -322,9 +322,10 @@ def going_on(plan: PhysicalPlan, checkpoint: str, read: ReadClocks, *, durable: 
     if same and not differences(note["plan"], with_carried(plan, checkpoint).fingerprint):
         return with_carried(plan, checkpoint)
     changes = compared(old, new)
-    _check(note, plan, changes, checkpoint, on_spark=on_spark)
+    _check(reasons_against(note, plan, changes, on_spark=on_spark), note, plan, changes, checkpoint)
     clocks, carried = read(checkpoint, note), dict[str, dict[str, Any]]()
     if clocks is not None:
+        _check(_fired_otherwise(clocks, new, changes), note, plan, changes, checkpoint)
         go_on = evolving.clocks_for(clocks, plan, new, changes)
         carried = carried_by(clocks, plan, changes, go_on)
         note = {**note, "since": attrs.asdict(plan_change(clocks, changes, clocks.batches, go_on))}
@@ -345,24 +346,23 @@ def _renamed(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def _check(
-    note: Mapping[str, Any], plan: PhysicalPlan, changes: Sequence[StageChange], checkpoint: str, *, on_spark: bool
+    reasons: Iterable[str], note: Mapping[str, Any], plan: PhysicalPlan, changes: Sequence[StageChange], checkpoint: str
 ) -> None:
-    """See that the state of a checkpoint fits a plan as it is.
+    """See that there are no reasons why the state of a checkpoint cannot stay as it is.
 
     Raises
     ------
     CheckpointError
         Naming what changed, and how to go on.
     """
-    reasons = list(reasons_against(note, plan, changes, on_spark=on_spark))
-    if not reasons:
+    if not (whys := list(reasons)):
         return
     words = {c.name: "drop" if c.new is None else "reset" for c in changes if c.fate == "refused"}
     more = f", on_change={words!r}" if words else ""
     raise CheckpointError(
         "the checkpoint belongs to another plan",
         got="; ".join(differences(note["plan"], plan.fingerprint)),
-        then=f"its state cannot stay as it is: {'; '.join(reasons)}",
+        then=f"its state cannot stay as it is: {'; '.join(whys)}",
         hint=f"take a savepoint with `krishiv savepoint {checkpoint} SAVEPOINT`, then "
         f"start(..., savepoint=SAVEPOINT, checkpoint=NEW{more}); or use a new checkpoint folder instead of {checkpoint}",
     )
@@ -405,6 +405,15 @@ def _reason(change: StageChange, old: Mapping[str, Any], new: Mapping[str, Any],
     if [list(t) for t in was["times"]] != [list(t) for t in now["times"]]:
         return "its watermark follows its clock at another distance"
     return ", ".join(rewritten(was["shape"], now["shape"])) if "shape" in was and "shape" in now else ""
+
+
+def _fired_otherwise(clocks: Savepoint, new: Mapping[str, Any], changes: Sequence[StageChange]) -> Iterator[str]:
+    """Yield the stages whose state, written again by a savepoint since the last batch, says for another plan what has fired."""
+    for change in changes if clocks.since is not None else ():
+        if change.new is not None and change.old is not None:
+            was, now = clocks.stages[change.old].shape, new["stages"][change.new].get("shape")
+            if was is not None and now is not None and not clocks.frontiers(change.old).fires_alike(was, now):
+                yield f"{change.name}: which windows have fired"
 
 
 def changes_against(folder: str, plan: PhysicalPlan, bootstrap: Iterable[str] = ()) -> list[StageChange]:

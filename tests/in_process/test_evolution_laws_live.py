@@ -18,9 +18,11 @@ import pytest
 from krishiv_py import CheckpointError, MemorySink, Session
 from krishiv_py.testing import Driver
 from tests.in_process import test_evolution_laws as laws
+from tests.in_process.test_evolution import Rows
 from tests.in_process.test_evolution_laws import OF_TWO, OPERATORS, OUT_OF_ORDER, RIGHT, SCHEMA, Times, drawn, rows_of
 from tests.in_process.test_evolution_random import try_all
 
+LAG, LONGER = (20_000, 20_000), (300_000, 300_000)
 KINDS = [name for name in OPERATORS if name != "union"]  # of one session each source is a stream of its own
 
 
@@ -116,9 +118,32 @@ def on_spark(chance: random.Random) -> Session:
     return Session.embedded()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(8), 223])
 def test_a_query_whose_plan_changes_gives_each_result_once(seed: int, tmp_path: Path) -> None:
     live(seed, tmp_path, in_process)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lateness_that_comes_back_before_a_batch_fires_nothing_twice(kind: str, tmp_path: Path) -> None:
+    """The smaller one over a savepoint, which writes the state again; then the old one in place, with other lags."""
+    before, smaller, again = (Times(lags, (late, late, late)) for lags, late in ((LAG, 60_000), (LAG, 0), (LONGER, 60_000)))
+    sent = [{name: moved(rows, number) for name, rows in rows_of(random.Random(4), kind, 0)[1].items()} for number in range(5)]
+    with Session.in_process() as session:
+        run = Live(session, kind, tmp_path)
+        run.start(before)
+        for batch in sent:
+            run.send(batch)
+        run.change(smaller, in_place=False)
+        run.change(again, in_place=True)
+        run.end()
+    once = Driver(OPERATORS[kind](again))
+    outs = [laws.said(laws.sent_to(once, batch))[0] for batch in sent] + [laws.said(once.close())[0]]
+    assert sorted(run.results) == sorted(row for rows in outs for row in rows)
+
+
+def moved(rows: Rows, number: int) -> Rows:
+    """Return rows two minutes later for each batch."""
+    return [{name: value + 120_000 * number if name in ("at", "rat") else value for name, value in row.items()} for row in rows]
 
 
 if __name__ == "__main__":
