@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import numpy as np
@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from krishiv_py.connectors.fit import FILE, fit
-from krishiv_py.connectors.json_shapes import RowShape, shape
-from krishiv_py.connectors.json_values import JsonObject, column, objects_of, reason
+from krishiv_py.connectors.json_shapes import RowShape, named_twice, shape
+from krishiv_py.connectors.json_values import JsonObject, column, objects_of, plain_objects, reason
 from krishiv_py.functions.computing.text import flags
 from krishiv_py.functions.computing.values import Mask
 
@@ -33,14 +33,17 @@ _GROWTH: Final = 8
 """Pieces are short at first: a piece that Arrow refuses is read for nothing, and those that follow are looked at before."""
 _FEW: Final = 200
 """So many texts Python reads in the time in which a pattern gets ready."""
+_AT_A_TIME: Final = 8_192
+"""So many objects are in memory: the search for garbage looks at each."""
+_FEW_OBJECTS: Final = 20
+"""So many objects are read with all their names in the time in which a pattern gets ready."""
+_PART: Final = 2_048
+"""Where Arrow refuses rows that look like rows, so many are read again at a time."""
 _LONG_LINE: Final = 4_000
 _MANY_LEVELS: Final = 1_000
 _BOM: Final = b"\xef\xbb\xbf"
-_BLANKS: Final = b" \t\r\n"
-_LAID_OUT: Final = r"[\r\n]|\A[ \t]|[ \t]\z"
-"""Objects with blanks around them, or over several lines."""
-_ENDS_TO_TABS: Final = bytes.maketrans(b"\r\n", b"\t\t")
-"""All three are blanks between values, and wrong within texts."""
+_ONE_LINE: Final = bytes.maketrans(b"\r\n\0", b"\t\t\n")
+"""Line ends are blanks between values, and wrong within texts."""
 _ESCAPED: Final = re.compile(rb"\\u([0-9a-fA-F]{4})")
 _ESCAPED_OTHERWISE: Final = re.compile(r'["\\/\x00-\x1f]')
 """Characters of a name that have, or may have, a short escape."""
@@ -123,15 +126,25 @@ class JsonLines:
             places = np.arange(len(piece))
             part = self._apart(piece) if batch is None else JsonRows(batch, places, [])
             parts.append(JsonRows(part.batch, part.places + begin, [(i + begin, why) for i, why in part.bad]))
-            begin, size = begin + size, size * _GROWTH
+            begin, size = begin + size, len(texts) if self._odd else size * _GROWTH
         batch = _one_batch([part.batch for part in parts])
         return JsonRows(batch, np.concatenate([part.places for part in parts]), [bad for part in parts for bad in part.bad])
 
     def read(self, stream: Any) -> Iterator[ParsedBlock]:
         """Yield the rows of a file, block by block."""
         for block in blocks(stream, BLOCK_BYTES):
-            parsed = [self._piece(piece) for piece in _pieces(block)]
+            parsed = list(self._parts(block))
             yield ParsedBlock(_one_batch([part.batch for part in parsed]), [bad for part in parsed for bad in part.bad])
+
+    def _parts(self, block: bytes) -> Iterator[ParsedBlock]:
+        """Yield the lines of a block in pieces."""
+        begin, size = 0, _FIRST_BYTES
+        while len(block) - begin > size:
+            end = block.rfind(b"\n", begin, begin + size) + 1 or block.find(b"\n", begin) + 1 or len(block)
+            yield self._piece(block[begin:end])
+            begin, size = end, len(block) if self._odd else size * _GROWTH
+        if begin < len(block):
+            yield self._piece(block[begin:])
 
     def _piece(self, piece: bytes) -> ParsedBlock:
         batch = None
@@ -184,17 +197,17 @@ class JsonLines:
         array = pa.array(texts, pa.binary()).view(pa.string())  # UTF-8 or not: the pattern sees it
         likely, pattern = np.zeros(len(texts), np.bool_), None
         for unit in self._units():
+            if pattern is not None and 2 * np.count_nonzero(likely) >= len(texts):
+                break
             other = self._shape(unit)
-            if pattern is None or (other is not None and 2 * np.count_nonzero(likely) < len(texts)):
-                fits = likely if other is None else other.rows(array)
-                if pattern is None or np.count_nonzero(fits) > np.count_nonzero(likely):
-                    likely, pattern, self._unit = fits, other, unit
-        parsed = self._of_likely(texts, array, likely)
-        if parsed is None and pattern is not None:
-            likely &= ~pattern.doubtful(array)
-            parsed = self._of_likely(texts, array, likely)
+            if other is None or not (pattern is None or other.rows(array.take(_sample(len(texts)))).any()):
+                continue
+            fits = other.rows(array)
+            if pattern is None or np.count_nonzero(fits) > np.count_nonzero(likely):
+                likely, pattern, self._unit = fits, other, unit
+        parsed = self._of_likely(texts, likely)
         if parsed is None:
-            return np.zeros(len(texts), np.bool_), _no_rows(self.schema)
+            parsed = self._of_parts(texts, array, likely, pattern)
         batch, empty = parsed
         if empty.any():  # has it any other of the columns?
             self._odd = True
@@ -206,18 +219,33 @@ class JsonLines:
             likely = likely & kept
         return likely, batch
 
-    def _of_likely(self, texts: Sequence[bytes], array: pa.Array, likely: Mask) -> tuple[pa.RecordBatch, Mask] | None:
+    def _of_parts(
+        self, texts: Sequence[bytes], array: pa.Array, likely: Mask, pattern: RowShape | None
+    ) -> tuple[pa.RecordBatch, Mask]:
+        """Return texts that look like rows as Arrow reads them, part by part; `likely` becomes false for those it refuses."""
+        batches, empties = [_no_rows(self.schema)], [np.zeros(0, np.bool_)]
+        for begin in range(0, len(texts), _PART):
+            part = slice(begin, begin + _PART)
+            parsed = self._of_likely(texts[part], likely[part])
+            if parsed is None and pattern is not None:
+                likely[part] &= ~pattern.doubtful(array[part])
+                parsed = self._of_likely(texts[part], likely[part])
+            if parsed is None:
+                likely[part] = False
+            else:
+                batches.append(parsed[0])
+                empties.append(parsed[1])
+        return _one_batch(batches), np.concatenate(empties)
+
+    def _of_likely(self, texts: Sequence[bytes], likely: Mask) -> tuple[pa.RecordBatch, Mask] | None:
         if not likely.any():
             return _no_rows(self.schema), np.zeros(0, np.bool_)
         rows = list(compress(texts, likely))
-        block = _as_lines(rows)
-        if block is None or b"\r" in block:
+        block = b"\n".join(rows)
+        if b"\r" in block or block.count(b"\n") >= len(rows):  # over several lines
             self._odd = True
-            laid_out = pc.match_substring_regex(array.filter(pa.array(likely)), _LAID_OUT)
-            for i in np.flatnonzero(flags(laid_out)):
-                rows[i] = rows[i].strip(_BLANKS).translate(_ENDS_TO_TABS)
-            block = _as_lines(rows)
-        return None if block is None else self._parsed(block, shallow=True)
+            block = b"\0".join(rows).translate(_ONE_LINE)
+        return self._parsed(block, shallow=True)
 
     def _units(self) -> tuple[str, ...]:
         """Return the units in which Arrow may read times, first the one that was right last."""
@@ -239,26 +267,52 @@ class JsonLines:
 
     def one_by_one(self, texts: Sequence[bytes]) -> JsonRows:
         """Return the rows of texts, each of which is read alone, whatever it is."""
+        parts = [self._read(texts[begin : begin + _AT_A_TIME]) for begin in range(0, len(texts) or 1, _AT_A_TIME)]
+        if len(parts) == 1:
+            return parts[0]
+        begins = range(0, len(texts), _AT_A_TIME)
+        return JsonRows(
+            _one_batch([part.batch for part in parts]),
+            np.concatenate([part.places + begin for part, begin in zip(parts, begins, strict=True)]),
+            [(i + begin, why) for part, begin in zip(parts, begins, strict=True) for i, why in part.bad],
+        )
+
+    def _read(self, texts: Sequence[bytes]) -> JsonRows:
+        """Return the rows of as many texts as may be in memory as objects."""
         known, wanted = frozenset(self.known), frozenset(self.schema.names)
-        columns: list[list[Any]] = [[] for _ in self.schema]
-        pairs = list(zip(columns, self.schema.names, strict=True))
+        rows: list[dict[str, Any]] = []
         places: list[int] = []
+        exact: list[tuple[int, JsonObject]] = []
         bad: dict[int, str] = {}
-        reasons: dict[int, str] = {}
-        twice: dict[str, dict[int, str]] = {}
-        for i, raw in enumerate(texts):
-            try:
-                objects = objects_of(raw, lists=not self.as_written)
-            except (ValueError, RecursionError) as problem:
-                bad[i] = reason(problem)
-                continue
-            for each in objects:  # no object is kept: so many would wake the search for garbage
-                if not each.has_any(known, self.as_written):
-                    reasons[len(places)] = self._strange(each)
-                plain = not each.twice and (self.as_written or wanted <= each.keys())
-                for values, name in pairs:
-                    values.append(each.get(name) if plain else self._value(each, name, len(places), twice))
+        founds = plain_objects(texts, self._looked_for_twice(texts).tolist())
+        plain = self.as_written and set(map(type, founds)) == {dict}
+        for i, found in enumerate(() if plain else founds):
+            if type(found) is dict and (self.as_written or wanted <= found.keys()):
+                rows.append(found)
                 places.append(i)
+            elif type(found) is str:
+                bad[i] = found
+            else:
+                try:
+                    objects = objects_of(texts[i], lists=not self.as_written)
+                except (ValueError, RecursionError) as problem:
+                    bad[i] = reason(problem)
+                    continue
+                for each in objects:
+                    if each.twice or not (self.as_written or wanted <= each.keys()):
+                        exact.append((len(rows), each))
+                    rows.append(each)
+                    places.append(i)
+        if plain:
+            rows, places = cast("list[dict[str, Any]]", founds), list(range(len(founds)))
+        columns = [[row.get(name) for row in rows] for name in self.schema.names]
+        empty = [i for i, value in enumerate(columns[0]) if value is None and known.isdisjoint(rows[i])]
+        twice: dict[str, dict[int, str]] = {}
+        for i, each in exact:
+            for values, name in zip(columns, self.schema.names, strict=True):
+                if name in each.twice or name not in each:
+                    values[i] = self._value(each, name, i, twice)
+        reasons = {i: self._strange(rows[i]) for i in empty if not self._has_any(rows[i], known)}
         arrays = []
         for values, field in zip(columns, self.schema, strict=True):
             reasons = twice.get(field.name, {}) | reasons
@@ -266,10 +320,27 @@ class JsonLines:
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         for i in sorted(reasons):
             bad.setdefault(places[i], reasons[i])
-        kept = np.array([place not in bad for place in places], np.bool_)
+        kept = ~np.isin(places, list(bad))
         if not kept.all():
             batch = batch.filter(pa.array(kept))
         return JsonRows(batch, np.array(places, np.int64)[kept], sorted(bad.items()))
+
+    def _has_any(self, each: Mapping[str, Any], known: frozenset[str]) -> bool:
+        return isinstance(each, JsonObject) and each.has_any(known, self.as_written)
+
+    def _looked_for_twice(self, texts: Sequence[bytes]) -> Mask:
+        """Return which texts may have one of the wanted names twice, all where that cannot be seen at a glance."""
+        if len(texts) < _FEW_OBJECTS or any(pa.types.is_nested(f.type) for f in self.schema):
+            return np.ones(len(texts), np.bool_)
+        names = self.schema.names
+        array = pa.array(texts, pa.binary()).view(pa.string())
+        try:
+            twice = flags(pc.match_substring_regex(array, named_twice(names)))
+        except pa.ArrowInvalid:  # too large for RE2
+            return np.ones(len(texts), np.bool_)
+        if self._may_be_escaped("".join(names), b"".join(texts)):
+            twice |= flags(pc.match_substring(array, "\\"))
+        return twice
 
     def _value(self, each: JsonObject, name: str, row: int, twice: dict[str, dict[int, str]]) -> Any:
         try:
@@ -278,7 +349,7 @@ class JsonLines:
             twice.setdefault(name, {})[row] = str(problem)
             return None
 
-    def _strange(self, each: JsonObject) -> str:
+    def _strange(self, each: Mapping[str, Any]) -> str:
         has = ", ".join(list(each)[:20]) or "nothing"
         return f"none of the columns {', '.join(self.known[:20])}; it has: {has}"
 
@@ -286,11 +357,8 @@ class JsonLines:
         """Return how a block spells each column; None if it may be in more than one way, which only reading by line shows."""
         names = self._names()
         letters = "".join(names).lower()
-        if b"\\" in block:
-            if _ESCAPED_OTHERWISE.search(letters):
-                return None
-            if any(chr(int(code, 16)).lower() in letters for code in set(_ESCAPED.findall(block))):
-                return None
+        if self._may_be_escaped(letters, block):
+            return None
         try:
             text = block.decode()
         except UnicodeDecodeError:
@@ -308,6 +376,16 @@ class JsonLines:
                     return None
                 spelling[name] = next(iter(spellings), name)
         return spelling
+
+    @staticmethod
+    def _may_be_escaped(letters: str, block: bytes) -> bool:
+        """Return whether some of the `letters` of names may be escaped in a block."""
+        if b"\\" not in block:
+            return False
+        letters = letters.lower()
+        return bool(_ESCAPED_OTHERWISE.search(letters)) or any(
+            chr(int(code, 16)).lower() in letters for code in set(_ESCAPED.findall(block))
+        )
 
     def _mostly_spelt(self, block: bytes, rows: int) -> dict[str, str]:
         """Return how most rows of a block spell each column."""
@@ -328,14 +406,15 @@ class JsonLines:
     def _parsed(self, block: bytes, *, shallow: bool) -> tuple[pa.RecordBatch, Mask] | None:
         """Return the block as Arrow reads it, and which lines have none of the wanted columns; None if it refuses one.
 
-        Arrow goes down as deep as a line does: `shallow` says that no line goes deep, so none has to be looked at.
+        Arrow goes down as deep as a line does: `shallow` says that all look like rows, so no line goes deep, and times are in
+        the unit that was right last.
         """
         fast = [t for t in (_fast_type(f.type) for f in self.schema) if t is not None]
         if self._spelling is None or len(fast) < len(self.schema):
             return None
         if (not shallow and _may_end_arrow(block)) or not _plain(block):
             return None
-        for unit in self._units():
+        for unit in (self._unit,) if shallow else self._units():
             fields = [
                 pa.field(self._spelling[f.name], pa.timestamp(unit, t.tz) if pa.types.is_timestamp(t) else self._as_spelt(t))
                 for f, t in zip(self.schema, fast, strict=True)
@@ -398,17 +477,6 @@ def blocks(stream: Any, size: int) -> Iterator[bytes]:
         yield b"".join(rest)
 
 
-def _pieces(block: bytes) -> Iterator[bytes]:
-    """Yield the lines of a block in pieces."""
-    begin, size = 0, _FIRST_BYTES
-    while len(block) - begin > size:
-        end = block.rfind(b"\n", begin, begin + size) + 1 or block.find(b"\n", begin) + 1 or len(block)
-        yield block[begin:end]
-        begin, size = end, size * _GROWTH
-    if begin < len(block):
-        yield block[begin:]
-
-
 def _as_lines(texts: Sequence[bytes]) -> bytes | None:
     """Return texts as one block; None where one may be no object, or more than one."""
     block = b"\n".join(texts)
@@ -427,6 +495,11 @@ def _one_batch(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+
+
+def _sample(number: int) -> pa.Array:
+    """Return some places among so many."""
+    return pa.array(np.arange(0, number, 1 + number // _FEW))
 
 
 def _plain(block: bytes) -> bool:

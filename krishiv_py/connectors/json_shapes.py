@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.connectors.json_values import DATE, INTEGERS, NUMBER, TIME
+from krishiv_py.connectors.json_values import DATE, FINE_DATE, INTEGERS, NUMBER, TIME
 from krishiv_py.functions.computing.text import flags
 from krishiv_py.functions.computing.values import Mask
 
@@ -30,8 +30,8 @@ _LEVELS: Final = 4
 """So deep may a value be that nobody asks for."""
 _LONGEST: Final = 200_000
 """Longer patterns take more memory than RE2 has."""
-_FINE: Final = r'"[12]\d{3}-[0-9T :.Z+-]*"'
-"""Times in nanoseconds, which end in the year 2262: Arrow refuses the others."""
+_FINE: Final = rf'"{FINE_DATE}(?:[ T][0-9:.Z+-]*)?"'
+"""Times in nanoseconds: Arrow refuses the others."""
 
 
 def _any() -> str:
@@ -42,7 +42,7 @@ def _any() -> str:
 
 
 _ANY: Final = _any()
-_ONE_OBJECT: Final = rf"\A{_WS}\{{(?s:.*)\}}{_WS}\z"
+_BEGINS: Final = rf"\A{_WS}\{{"
 
 
 @attrs.frozen
@@ -66,7 +66,7 @@ class RowShape:
 
     def doubtful(self, texts: pa.Array) -> Mask:
         """Return which of some texts may have a name twice, or begin with a comma."""
-        return _matching(texts, self.twice) | ~_matching(texts, _ONE_OBJECT)
+        return _matching(texts, self.twice) | ~_matching(texts, _BEGINS)
 
 
 def _matching(texts: pa.Array, pattern: str) -> Mask:
@@ -86,10 +86,14 @@ def shape(schema: pa.Schema, spelling: tuple[tuple[str, str], ...], any_case: bo
         pair = _pair([(f.name, f.type) for f in schema], dict(spelling), any_case, unit)
     except _NoPatternError:
         return None
-    names = [re.escape(dict(spelling).get(name, name)) for name in schema.names]
-    twice = "|".join(f'(?s:"{name}"{_WS}:.*"{name}"{_WS}:)' for name in names)
     row = rf"\A(?:(?:\A{_WS}\{{|,){_WS}{pair}{_WS})+\}}{_WS}\z"  # a pair once: RE2 takes its time for long patterns
+    twice = named_twice([dict(spelling).get(name, name) for name in schema.names])
     return RowShape(row, twice) if len(row) <= _LONGEST else None
+
+
+def named_twice(names: Sequence[str]) -> str:
+    """Return a pattern of texts in which one of some names may appear twice, unless it is escaped."""
+    return "|".join(f'(?s:"{name}"{_WS}:.*"{name}"{_WS}:)' for name in map(re.escape, names))
 
 
 class _NoPatternError(Exception):

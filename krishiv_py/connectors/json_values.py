@@ -7,12 +7,15 @@ import binascii
 import datetime as dt
 import decimal
 import functools
+import itertools
 import json
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from json.encoder import encode_basestring
+from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
@@ -31,24 +34,31 @@ _FLOATS: Final = {
     "+INF": math.inf,
     "-INF": -math.inf,
 }
-_INTEGER: Final = re.compile(r"-?\d{1,40}")
+_INTEGER: Final = re.compile(rb"-?\d{1,40}")
 _FINER: Final = r"(\.\d{6})\d+"
 _CUT: Final = re.compile(_FINER)
 
 # patterns of RE2: texts that are values for sure, in which no part is out of range
-_LEAP_DAY: Final = r"[1-9]\d(?:0[48]|[2468][048]|[13579][26])-02-29"
-DATE: Final = (
-    r"(?:[1-9]\d{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
-    rf"|{_LEAP_DAY})"
+_MONTH_DAY: Final = (
+    r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
 )
+_LEAP_DAY: Final = r"(?:0[48]|[2468][048]|[13579][26])-02-29"
+DATE: Final = rf"(?:[1-9]\d{{3}}-{_MONTH_DAY}|[1-9]\d{_LEAP_DAY})"
+FINE_DATE: Final = rf"(?:(?:1[7-9]\d|2[01]\d|22[0-5])\d-{_MONTH_DAY}|(?:1[7-9]|2[0-2]){_LEAP_DAY})"
+"""Dates of times in nanoseconds, which end in the year 2262."""
 _CLOCK: Final = r"(?:[01]\d|2[0-3])(?::[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)?"
 _ZONE: Final = r"(?:Z|[+-](?:0\d|1[0-4])(?::?[0-5]\d)?)"
 TIME: Final = rf"{DATE}(?:[ T]{_CLOCK}{_ZONE}?)?"
-_LIKE_A_TIME: Final = re.compile(
+_TIME_BEGINS: Final = (
     r"\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|[12]\d))"
-    r"(?:\Z|[ T](?:[01]\d|2[0-3])(?:\Z|[Z+-]|:[0-5]\d(?:\Z|[Z+-]|:[0-5]\d)))"
+    r"(?:$|[ T](?:[01]\d|2[0-3])(?:$|[Z+-]|:[0-5]\d(?:$|[Z+-]|:[0-5]\d)))"
 )
 """The beginning of every text that is a time, and of some others."""
+_LIKE_A_TIME: Final = re.compile(_TIME_BEGINS)
+_OTHER_DATE: Final = r"0\d{3}-\d\d-\d\d|\d\d00-02-29"
+"""Dates that `DATE` leaves out, among texts that are none."""
+_HALF_A_PAIR: Final = "half a surrogate pair"
+_HALF: Final = re.compile("[\ud800-\udfff]")
 _LOCAL: Final = rf"{DATE}(?:[ T]{_CLOCK})?"
 _ZONED: Final = rf"{DATE}[ T]{_CLOCK}{_ZONE}"
 NUMBER: Final = r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,2})?"
@@ -59,12 +69,6 @@ INTEGERS: Final = {
     32: r"-?(?:0|[1-9]\d{0,8}|1\d{9})",
     64: r"-?(?:0|[1-9]\d{0,17}|[1-8]\d{18})",
 }
-
-
-class JsonNumber(str):
-    """A number as it was written."""
-
-    __slots__ = ()
 
 
 class JsonObject(dict[str, Any]):
@@ -78,7 +82,7 @@ class JsonObject(dict[str, Any]):
         """From the pairs as they were written."""
         json_object = cls(pairs)
         if len(json_object) != len(pairs):
-            json_object.twice = frozenset(_twice(pairs))
+            json_object.twice = frozenset(name for name, number in Counter(name for name, _ in pairs).items() if number > 1)
         return json_object
 
     def has_any(self, names: frozenset[str], as_written: bool) -> bool:
@@ -113,22 +117,15 @@ class JsonObject(dict[str, Any]):
         return self[same[0]] if same else None
 
 
-def _twice(pairs: list[tuple[str, Any]]) -> Iterator[str]:
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
-            yield name
-        seen.add(name)
-
-
 _KINDS: Final[dict[type, str]] = {
-    JsonNumber: "a number",
+    bytes: "a number",
     str: "a text",
     bool: "a boolean",
     list: "a list",
+    dict: "an object",
     JsonObject: "an object",
 }
-"""JSON values in words."""
+"""JSON values in words: a number is the bytes in which it was written."""
 
 
 @functools.cache
@@ -167,7 +164,7 @@ def _refusal(kind: str, type_: pa.DataType) -> str:
 
 
 def _integer(type_: pa.DataType, value: Any) -> int:
-    if isinstance(value, JsonNumber) and _INTEGER.fullmatch(value):
+    if isinstance(value, bytes) and _INTEGER.fullmatch(value):
         number = int(value)
         if -(1 << (type_.bit_width - 1)) <= number < 1 << (type_.bit_width - 1):
             return number
@@ -176,9 +173,10 @@ def _integer(type_: pa.DataType, value: Any) -> int:
 
 def _float(type_: pa.DataType, value: Any) -> float:
     """Return a number, or one of the texts by which Spark writes what JSON has no number for."""
-    if isinstance(value, str) and value in _FLOATS:
-        return _FLOATS[value]
-    if not isinstance(value, JsonNumber):
+    text = value.decode() if isinstance(value, bytes) else value
+    if isinstance(text, str) and text in _FLOATS:
+        return _FLOATS[text]
+    if not isinstance(value, bytes):
         return float(_refuse(value, type_))
     number = float(value)
     if math.isinf(number):
@@ -193,8 +191,8 @@ def _float(type_: pa.DataType, value: Any) -> float:
 
 def _text(value: Any) -> str:
     """Return a text; other values as they were written, as in Spark."""
-    if isinstance(value, JsonNumber):
-        return str.__str__(value)
+    if isinstance(value, bytes):
+        return value.decode()
     if isinstance(value, str):
         return _encodable(value)
     return str(value).lower() if isinstance(value, bool) else _encodable(_written(value))
@@ -204,21 +202,24 @@ def _encodable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as problem:
-        raise ValueError("half a surrogate pair") from problem
+        raise ValueError(_HALF_A_PAIR) from problem
     return text
 
 
-_WRITER: Final = json.JSONEncoder(ensure_ascii=False)
+_WORDS: Final = {True: "true", False: "false", None: "null"}
 
 
 def _written(value: Any) -> str:
-    if isinstance(value, JsonNumber):
-        return str.__str__(value)
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_WRITER.encode(k)}:{_written(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
+    kind = type(value)
+    if kind is bytes:
+        return str(value, "ascii")
+    if kind is str:
+        return encode_basestring(value)
+    if kind is list:
         return "[" + ",".join(map(_written, value)) + "]"
-    return _WRITER.encode(value)
+    if isinstance(value, dict):
+        return "{" + ",".join([f"{encode_basestring(k)}:{_written(v)}" for k, v in value.items()]) + "}"
+    return _WORDS[value]
 
 
 def _instant(type_: pa.DataType, value: Any) -> Any:
@@ -229,7 +230,7 @@ def _instant(type_: pa.DataType, value: Any) -> Any:
         text = pa.array([_CUT.sub(r"\1", value)])
         for parsed in (pa.timestamp("us", "UTC"), pa.timestamp("us")):
             try:
-                return text.cast(parsed).cast(pa.int64()).cast(type_)[0].value
+                return text.cast(parsed).cast(pa.int64()).cast(pa.timestamp("us", type_.tz)).cast(type_)[0].value
             except pa.ArrowInvalid:
                 continue
     return _refuse(value, type_)
@@ -272,24 +273,33 @@ def _map(type_: pa.DataType, as_written: bool, value: Any) -> list[tuple[Any, An
 
 def _other(type_: pa.DataType, value: Any) -> Any:
     """Dates in ISO form, decimals as numbers or texts, bytes as base64, as Spark writes them."""
-    if isinstance(value, str):
+    if isinstance(value, str | bytes):
         try:
-            if pa.types.is_date32(type_):
-                return dt.date.fromisoformat(value) if re.fullmatch(r"\d{4}-\d\d-\d\d", value) else _refuse(value, type_)
             if pa.types.is_decimal(type_):
-                return pa.scalar(decimal.Decimal(value)).cast(type_).as_py()
-            if pa.types.is_binary(type_) and not isinstance(value, JsonNumber):
+                return pa.scalar(decimal.Decimal(value if isinstance(value, str) else value.decode())).cast(type_).as_py()
+            if isinstance(value, str) and pa.types.is_date32(type_):
+                return dt.date.fromisoformat(value) if re.fullmatch(r"\d{4}-\d\d-\d\d", value) else _refuse(value, type_)
+            if isinstance(value, str) and pa.types.is_binary(type_):
                 return base64.b64decode(value, validate=True)
-        except (ValueError, binascii.Error, decimal.InvalidOperation, pa.ArrowException):
+        except (ValueError, TypeError, binascii.Error, decimal.InvalidOperation, pa.ArrowException):  # TypeError: NaN
             return _refuse(value, type_)
     return _refuse(value, type_)
 
 
-_DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=JsonObject.of, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=JsonNumber
-)
-"""One for all texts: to make one costs more than to read a row."""
-_SCAN: Final[Callable[[str, int], tuple[Any, int]]] = getattr(_DECODER, "scan_once")  # noqa: B009  # which has no type
+Scan: TypeAlias = "Callable[[str, int], tuple[Any, int]]"
+
+
+def _scanner(**more: Any) -> Scan:
+    """Return what reads one value of a text: one for all texts, as to make one costs more than to read a row."""
+    decoder = json.JSONDecoder(parse_int=str.encode, parse_float=str.encode, parse_constant=str.encode, **more)
+    scan: Scan = getattr(decoder, "scan_once")  # noqa: B009  # which has no type
+    return scan
+
+
+_SCAN: Final = _scanner(object_pairs_hook=JsonObject.of)
+_SCAN_PLAIN: Final = _scanner()
+"""Objects become dicts, of a name that appears twice the last value: in half of the time."""
+_BLANKS: Final = re.compile(r"[ \t\n\r]*")
 
 
 def objects_of(raw: bytes, *, lists: bool) -> list[JsonObject]:
@@ -301,28 +311,69 @@ def objects_of(raw: bytes, *, lists: bool) -> list[JsonObject]:
         When it is anything else; :func:`reason` says it in words.
     """
     text = raw.decode("utf-8")
-    if text.startswith("{"):
-        try:
-            value, end = _SCAN(text, 0)
-        except StopIteration as problem:
-            raise json.JSONDecodeError("Expecting value", text, problem.value) from None
-        return [value if end == len(text) else _DECODER.decode(text)]  # is what follows more than blanks?
     if text.startswith("\ufeff"):
         raise json.JSONDecodeError("Unexpected UTF-8 BOM (decode using utf-8-sig)", text, 0)
-    value = _DECODER.decode(text)
+    try:
+        value, end = _SCAN(text, 0 if text.startswith("{") else _after_blanks(text, 0))
+    except StopIteration as problem:
+        raise json.JSONDecodeError("Expecting value", text, problem.value) from None
+    if end < len(text) and (end := _after_blanks(text, end)) < len(text):
+        raise json.JSONDecodeError("Extra data", text, end)
     objects = value if lists and isinstance(value, list) else [value]
     if not all(isinstance(o, JsonObject) for o in objects) or not objects:
         raise ValueError("no JSON object")
     return objects
 
 
+def _after_blanks(text: str, begin: int) -> int:
+    blanks = _BLANKS.match(text, begin)
+    return begin if blanks is None else blanks.end()
+
+
+def plain_objects(raws: Sequence[bytes], alone: Iterable[bool]) -> list[dict[str, Any] | str | None]:
+    """Return the object of each text, in which no name is looked for twice, or the reason why the text is no row.
+
+    Those to be read `alone` are None, as are others of which only :func:`objects_of` can tell.
+    """
+    try:
+        texts = ["" if apart or raw[:1] != b"{" else raw.decode() for raw, apart in zip(raws, alone, strict=True)]
+    except UnicodeDecodeError:
+        texts = ["" if apart or raw[:1] != b"{" else _decoded(raw) for raw, apart in zip(raws, alone, strict=True)]
+    found: list[Any] = []
+    values = map(_SCAN_PLAIN, texts, itertools.repeat(0))
+    while len(found) < len(texts):
+        try:
+            found.extend(values)
+        except (ValueError, RecursionError) as problem:
+            found.append((reason(problem), len(texts[len(found)])))
+            continue
+        if len(found) < len(texts):  # a value was expected
+            found.append((None, len(texts[len(found)])))
+    objects: list[dict[str, Any] | str | None] = [value for value, _ in found]
+    for i, (text, (_, end)) in enumerate(zip(texts, found, strict=True)):
+        if end < len(text) and (end := _after_blanks(text, end)) < len(text):
+            objects[i] = _incomplete("Extra data", end)
+    return objects
+
+
+def _decoded(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
 def reason(problem: Exception) -> str:
     """Return the reason why a text is not a row."""
     if isinstance(problem, json.JSONDecodeError):
-        return f"incomplete JSON object ({problem.msg} at character {problem.pos + 1})"
+        return _incomplete(problem.msg, problem.pos)
     if isinstance(problem, UnicodeDecodeError):
         return f"not UTF-8 at byte {problem.start + 1}"
     return "nested too deeply" if isinstance(problem, RecursionError) else str(problem)
+
+
+def _incomplete(what: str, place: int) -> str:
+    return f"incomplete JSON object ({what} at character {place + 1})"
 
 
 def column(values: Sequence[Any], field: pa.Field, as_written: bool, reasons: dict[int, str]) -> pa.Array:
@@ -330,9 +381,17 @@ def column(values: Sequence[Any], field: pa.Field, as_written: bool, reasons: di
 
     Values that are of its type for sure are made together, and each of the others alone.
     """
+    if len(reasons) == len(values):
+        return pa.nulls(len(values), field.type)
     if reasons:  # such objects cannot be rows, whatever else is wrong with them
         values = [None if i in reasons else value for i, value in enumerate(values)]
-    made, rest = _together(values, field.type)
+    made, rest, wrong = _together(values, field.type)
+    if wrong:
+        kind = _KINDS[_ways(field.type)[0].kinds[0]]
+        half = pa.types.is_string(field.type)
+        reasons |= dict.fromkeys(
+            wrong, f"column {field.name!r}: {_HALF_A_PAIR}" if half else _misfit(field.name, kind, field.type)
+        )
     if not rest:
         return made
     convert, taken = converter(field.type, as_written), _taken(field.type)
@@ -370,9 +429,9 @@ def _taken(type_: pa.DataType) -> tuple[type, ...]:
     """Return the classes of JSON values that may be values of a type; none of them for all."""
     is_ = pa.types
     if is_.is_integer(type_):
-        return (JsonNumber,)
+        return (bytes,)
     if is_.is_floating(type_) or is_.is_decimal(type_):
-        return (JsonNumber, str)
+        return (bytes, str)
     if is_.is_timestamp(type_) or is_.is_date32(type_):
         return (str,)
     return ()
@@ -390,57 +449,77 @@ class _TextCast:
         Which of them are values for sure, for RE2; empty for all.
     casts : tuple of pyarrow.DataType
         The types through which the texts become values.
+    other : str
+        Which of the others may be values, for RE2; empty for all.
     """
 
     kinds: tuple[type, ...]
     pattern: str
     casts: tuple[pa.DataType, ...]
+    other: str = ""
 
 
 @functools.cache
 def _ways(type_: pa.DataType) -> tuple[_TextCast, ...]:
     is_ = pa.types
     if is_.is_string(type_):
-        return (_TextCast((str, JsonNumber), "", ()),)
+        return (_TextCast((str, bytes), "", ()),)
     if is_.is_signed_integer(type_):
-        return (_TextCast((JsonNumber,), INTEGERS[type_.bit_width], (type_,)),)
+        return (_TextCast((bytes,), INTEGERS[type_.bit_width], (type_,), r"-?\d{1,19}"),)
     if is_.is_float32(type_) or is_.is_float64(type_):
-        return (_TextCast((JsonNumber,), _FINITE, (pa.float64(), type_)),)
+        return (_TextCast((bytes,), _FINITE, (pa.float64(), type_)),)
     if is_.is_date32(type_):
-        return (_TextCast((str,), DATE, (type_,)),)
+        return (_TextCast((str,), DATE, (type_,), _OTHER_DATE),)
     if is_.is_timestamp(type_) and type_.unit == "us":
-        zoned = _TextCast((str,), _ZONED, (pa.timestamp("us", "UTC"), pa.int64(), type_))
+        zoned = _TextCast((str,), _ZONED, (pa.timestamp("us", "UTC"), pa.int64(), type_), rf"{_TIME_BEGINS}(?s:.*)")
         return (zoned, _TextCast((str,), _LOCAL, (pa.timestamp("us"), pa.int64(), type_)))
     return ()
 
 
-def _together(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Return the values that are of a type for sure, null for others, and the places of those that are to be looked at."""
+def _together(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, list[int], list[int]]:
+    """Return the values that are of a type for sure, null for others, and the places of others.
+
+    First the places of those that are to be looked at, then of texts that are no values.
+    """
     kinds, ways = set(map(type, values)) - {type(None)}, _ways(type_)
     if not kinds:
-        return pa.nulls(len(values), type_), []
+        return pa.nulls(len(values), type_), [], []
     if kinds == {bool} and pa.types.is_boolean(type_):
-        return pa.array(values, type_), []
-    made = pa.nulls(len(values), type_)
+        return pa.array(values, type_), [], []
+    made, wrong = pa.nulls(len(values), type_), np.zeros(len(values), np.bool_)
     rest = np.array([v is not None for v in values], np.bool_)
     if ways and not kinds.isdisjoint(ways[0].kinds):
         taken = ways[0].kinds
+        some = values if kinds.issubset(taken) else [v if type(v) in taken else None for v in values]
         try:
-            texts = pa.array(
-                values if kinds.issubset(taken) else [v if type(v) in taken else None for v in values], pa.string()
-            )
-        except UnicodeEncodeError:  # half a surrogate pair
-            return made, np.flatnonzero(rest).tolist()
+            texts = pa.array(some, pa.string())
+        except UnicodeEncodeError:
+            half = np.array([type(v) is str and _HALF.search(v) is not None for v in some], np.bool_)
+            texts = pa.array([None if is_half else v for v, is_half in zip(some, half.tolist(), strict=True)], pa.string())
+            wrong = half if pa.types.is_string(type_) else wrong
         if pa.types.is_timestamp(type_):
             finer = pc.match_substring_regex(texts, _FINER)
             texts = pc.replace_substring_regex(texts, _FINER, r"\1") if pc.any(finer).as_py() else texts
         for way in ways:
             if not rest.any():
                 break
-            sure = pc.match_substring_regex(texts, rf"\A(?:{way.pattern})\z") if way.pattern else texts.is_valid()
+            sure = _matching(texts, way.pattern) if way.pattern else texts.is_valid()
             array = pc.if_else(sure, texts, pa.scalar(None, pa.string()))
             for cast in way.casts:
                 array = array.cast(cast, safe=not pa.types.is_float32(cast))
             made = pc.coalesce(made, array)
             rest &= ~flags(sure)
-    return made, np.flatnonzero(rest).tolist()
+        if ways[0].other and rest.any():
+            wrong |= rest & flags(pc.invert(_matching(texts, ways[0].other)))
+        if pa.types.is_floating(type_):
+            far = [i for i in np.flatnonzero(rest).tolist() if type(values[i]) is bytes and _too_far(values[i])]
+            wrong[far] = True
+    return made, np.flatnonzero(rest & ~wrong).tolist(), np.flatnonzero(wrong).tolist()
+
+
+def _too_far(number: bytes) -> bool:
+    return math.isinf(float(number)) and number.decode() not in _FLOATS
+
+
+def _matching(texts: pa.Array, pattern: str) -> pa.Array:
+    return pc.match_substring_regex(texts, rf"\A(?:{pattern})\z")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import json
 import random
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from krishiv_py.connectors import json_lines, json_values
-from krishiv_py.connectors.json_lines import JsonLines
+from krishiv_py.connectors import json_lines
+from krishiv_py.connectors.json_lines import JsonLines, JsonRows
 from tests.connectors.odd_texts import ODD, SCHEMA, row
 
 KNOWN = tuple(SCHEMA.names)
@@ -59,11 +61,12 @@ def test_a_line_is_what_it_is_alone(kind: str, share: int) -> None:
 def test_python_reads_the_odd_ones_only(kind: str, file: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
 
-    def counted(raw: bytes, *, lists: bool) -> list[Any]:
-        seen.append(raw)
-        return json_values.objects_of(raw, lists=lists)
+    def counted(lines: JsonLines, texts: Sequence[bytes]) -> JsonRows:
+        seen.extend(texts)
+        return one_by_one(lines, texts)
 
-    monkeypatch.setattr(json_lines, "objects_of", counted)
+    one_by_one = JsonLines.one_by_one
+    monkeypatch.setattr(JsonLines, "one_by_one", counted)
     texts = [ODD[kind](row(i)) if i % 100 == 7 else row(i) for i in range(8_000)]
     if file:
         data = b"\n".join(texts)
@@ -102,3 +105,42 @@ def test_rows_of_any_shape_are_what_they_are_alone() -> None:
                 parsed = list(lines.read(io.BytesIO(b"\n".join(texts))))
                 assert [each for part in parsed for each in plain(part.batch)] == rows
                 assert [(b.line - 1, b.problem) for part in parsed for b in part.bad] == bad
+
+
+_NAMES = st.sampled_from(["user", "n", "x", "at", "d", "User", "other", "\\u0075ser", "\\u0078", 'a\\"n'])
+_STRINGS = ["a", "", "NaN", "-Infinity", "5", "\\u0041", "\\ud800", "\\ud83d\\ude00", '\\"n\\": 1', "2024-05-01", "2000-02-29"]
+_STRINGS += [
+    "0999-12-31",
+    "2024-02-30",
+    "2024-05-01T10:00:00Z",
+    "2024-05-01 10",
+    "2024-05-01T10:00:00.1234567",
+    "2024-05-01\\n",
+]
+_WRITTEN = [f'"{text}"' for text in _STRINGS] + ["null", "true", "false", "NaN", "Infinity", "-Infinity", "{}", "[]", "", "+1"]
+_WRITTEN += ["0", "-0", "1.5", "1e5", "1e400", "-1e999", "1E-400", "9223372036854775807", "9223372036854775808", "9" * 30, "01"]
+_WRITTEN += ['{"user": 1, "user": [1.0, null, "\\u00e4"]}', "[" * 30 + "]" * 30]
+_PAIRS = st.tuples(_NAMES, st.sampled_from([":", " :", ": "]), st.sampled_from(_WRITTEN)).map(lambda p: f'"{p[0]}"{p[1]}{p[2]}')
+_OBJECTS = st.lists(_PAIRS, max_size=6).map(lambda pairs: "{" + ",".join(pairs) + "}")
+_AROUND = st.sampled_from(["", "", "", " ", "\n", "}", "{", ",", "x", "\ufeff", "[", "]"])
+_TEXTS = st.tuples(_AROUND, _OBJECTS, _AROUND).map("".join).map(str.encode) | st.sampled_from(
+    [b"", b"5", b'"a"', b"\xff", b"{\xff}"]
+)
+
+
+@given(st.lists(_TEXTS, min_size=1, max_size=12), st.booleans())
+def test_texts_that_are_read_together_are_what_they_are_with_all_their_names(texts: list[bytes], as_written: bool) -> None:
+    """Texts of which only names and values are read give what each gives that is read with all that it says."""
+    lines = JsonLines.exact(SCHEMA, KNOWN) if as_written else JsonLines(SCHEMA, KNOWN)
+    many = texts * (1 + json_lines._FEW_OBJECTS // len(texts))  # a few are read with all their names
+    actual, expected = lines.one_by_one(many), alone(lines, many)
+    assert (plain(actual.batch), [(i, why) for i, why in actual.bad]) == expected
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", '"NaN"', '"sNaN"', "1e999999999", '"x"'])
+def test_what_is_no_decimal_is_no_row(text: str) -> None:
+    schema = pa.schema([("price", pa.decimal128(10, 2))])
+    rows = JsonLines.exact(schema, ("price",)).rows([b'{"price": 1.5}', f'{{"price": {text}}}'.encode()])
+    kind = "a text" if text.startswith('"') else "a number"
+    assert rows.batch.num_rows == 1
+    assert rows.bad == [(1, f"column 'price': {kind} is not a decimal(10, 2)")]
