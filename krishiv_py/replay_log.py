@@ -316,8 +316,9 @@ class ReplayLog:
 
     def _append_to(self, segments: Segments, sent: Send, what: str) -> tuple[int, Place]:
         segments.identity = segments.identity or self.identity().encode()
-        with locked(f"{self.folder}/{_INDEX}") as file_:
-            first, following, _ = read_index(os.pread(file_, INDEX_BYTES, 0))
+        with locked(f"{self.folder}/{_INDEX}", is_made=False) as file_:
+            first, following, identity = read_index(os.pread(file_, INDEX_BYTES, 0))
+            self._check_same(identity, segments.identity, what)
             segments.at_end(following)
             if segments.ended:
                 raise SenderClosedError(closed_text(what))
@@ -330,8 +331,9 @@ class ReplayLog:
     def _append(self, table: pa.Table, what: str) -> int:
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), _STREAM: self.identity().encode()})
         pieces = sealed_parquet(as_parquet(table))
-        with self._locked() as file_:
-            first, following, _ = read_index(os.pread(file_, INDEX_BYTES, 0))
+        with self._locked(is_made=False) as file_:
+            first, following, identity = read_index(os.pread(file_, INDEX_BYTES, 0))
+            self._check_same(identity, self._id, what)
             number = max(self._next, following)
             while os.path.exists(self.path(number)):  # of a sender that died before it wrote so into the index
                 number += 1
@@ -354,6 +356,16 @@ class ReplayLog:
                 os.fsync(file_)
                 sync(self.folder)
         return number
+
+    def _check_same(self, identity: bytes, ours: bytes, what: str) -> None:
+        """See that the folder has the stream that this sender writes, and not one that was made where a mount was missing."""
+        if identity != ours:
+            raise SpoolError(
+                f"{what}: the memory stream in {self.folder} is another one than before",
+                got=f"stream {identity.decode(errors='replace') or '(none)'}, and not {ours.decode()}",
+                then="nothing of this send was kept; earlier ones are",
+                hint=_NOT_THERE,
+            )
 
     def control(self, control: Control, what: str) -> int:
         """Write a control, for the call `what`."""
@@ -414,10 +426,10 @@ class ReplayLog:
         return last is not None and last.watermark_us == END_OF_TIME and last.source is None
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[int]:
+    def _locked(self, *, is_made: bool = True) -> Iterator[int]:
         """Hold the lock of the stream, which is its index; yields the descriptor of that."""
         path = f"{self.folder}/{_INDEX}"
-        with no_folder(path, WAY_OUT), locked(path) as file_:
+        with no_folder(path, WAY_OUT), locked(path, is_made=is_made) as file_:
             yield file_
 
     def _read_index(self) -> tuple[int, int, bytes]:
@@ -445,13 +457,20 @@ class ReplayLog:
         return sorted(int(name[:12]) for name, _ in seen)
 
 
+_NOT_THERE: Final = (
+    "mount the folder, or put it back, and send the rows again; for a new stream make the sender again: "
+    "session.memory_stream(..., spool=...)"
+)
+
+
 def _unwritten(folder: str, what: str, problem: OSError) -> SpoolError:
     reason = problem.strerror or str(problem)
+    gone = isinstance(problem, FileNotFoundError)
     error = SpoolError(
         f"{what}: the rows could not be written to {folder}",
         got=reason,
         then="nothing of this send was kept; earlier ones are",
-        hint="see to room and rights there, and send the rows again",
+        hint=_NOT_THERE if gone else "see to room and rights there, and send the rows again",
     )
     error.errno = problem.errno
     return error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import shutil
 import threading
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -94,12 +93,37 @@ def test_wrong_rows_are_refused_at_the_call(tmp_path: Path) -> None:
 
 
 def test_who_sent_rows_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    feeding = sender(tmp_path)
-    shutil.rmtree(tmp_path)
-    problems = [f.exception(10) for f in (feeding.send_soon([{"n": 1}]), feeding.send_soon([{"n": 2}]))]
-    assert all(isinstance(p, SpoolError) and p.errno == errno.ENOENT for p in problems), problems
-    private_folder(str(tmp_path))
+    spool, away = tmp_path / "spool", tmp_path / "away"
+    spool.mkdir()
+    feeding = sender(spool)
+    spool.rename(away)
+    for is_empty in (False, True):  # an empty folder is where a mount is missing: nothing is written there
+        if is_empty:
+            private_folder(str(spool))
+        problems = [f.exception(10) for f in (feeding.send_soon([{"n": 1}]), feeding.send_soon([{"n": 2}]))]
+        assert all(isinstance(p, SpoolError) and p.errno == errno.ENOENT for p in problems), problems
+    assert not list(spool.iterdir())
+    spool.rmdir()
+    away.rename(spool)
     assert feeding.send([{"n": 3}]) == 0, "a later send is written again"
+
+
+@pytest.mark.parametrize("segments", [True, False])
+def test_a_sender_writes_into_no_stream_but_its_own(tmp_path: Path, segments: bool) -> None:
+    """A sender that was made while a mount was missing knows another stream than the one that is there later."""
+    spool, away = tmp_path / "spool", tmp_path / "away"
+    spool.mkdir()
+    ReplayLog(str(spool), begins_segments=segments).tidy()
+    whole = {file.name: file.read_bytes() for file in spool.iterdir()}
+    spool.rename(away)
+    spool.mkdir()
+    log = ReplayLog(str(spool), begins_segments=segments)
+    log.tidy()
+    spool.rename(tmp_path / "below")
+    away.rename(spool)
+    with pytest.raises(SpoolError, match=r"another one than before .*session\.memory_stream"):
+        log.append(pa.table({"n": [1]}))
+    assert {file.name: file.read_bytes() for file in spool.iterdir()} == whole
 
 
 def test_rows_that_wait_can_be_taken_back(tmp_path: Path) -> None:

@@ -31,10 +31,11 @@ from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tab
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.beginning import begin_from, going_on, prepare_beginning, with_carried
 from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, make_private, take, writable_checkpoint
+from krishiv_py.runtime.checkpoint.moved import note_streams
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Target, check_engine, check_goes_on, engine_of
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, note_reader
 from krishiv_py.runtime.controls import warn_if_flushed
-from krishiv_py.runtime.outputs import Owner, claim_outputs, described_outputs, late_sinks, take_sinks
+from krishiv_py.runtime.outputs import Owner, check_there, claim_outputs, described_outputs, late_sinks, take_sinks
 from krishiv_py.runtime.query import BucketMetrics, QueryRows
 from krishiv_py.runtime.ranges.limits import alignments
 from krishiv_py.runtime.ranges.planning import backlogs
@@ -176,6 +177,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             return self.clock()
 
         notes = CheckpointNotes(checkpoint, durable)
+        note_streams(checkpoint, [read.source for read in plan.reads])
         claim = notes.claim(plan, 1, _ENGINE)
         ledger = BucketMetrics(_NoNotes(checkpoint), plan.stages, plan.last, plan.clocks.initial)
         kept, workers = batches._kept, Workers(self.workers)
@@ -188,7 +190,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             ledger.aligned = tuple({id(a): a for a, _ in aligned.values()}.values())
             streams = readers(plan, checkpoint, now, aligned, durable=durable, workers=self.workers, kept=kept)
             if not is_claimed:  # later on a missing folder is away, and is not made again
-                claim_outputs(plan, sinks, claim.outputs, checkpoint)
+                claim_outputs(plan, sinks, claim.outputs, notes)
                 is_claimed = True
             outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable, workers=workers)
             begun, looked_up = max(batches_of(checkpoint), default=-1), lookup_tables(plan)
@@ -230,9 +232,9 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         with writable_checkpoint(where):
             if begin is not None:
                 prepare_beginning(begin, where)
-            make_private(where)
             check_goes_on(where)
             check_engine(where, "in-process")
+            check_there(where, (*sinks, *late), is_new=begin is not None)
             make_private(where, _FOLDERS)
             lease = take(where, title)
         return OpenedCheckpoint(where, lease, home is not None and self.profile != "dev-local")

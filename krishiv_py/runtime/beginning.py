@@ -87,7 +87,7 @@ def begin_from(
     begun: dict[str, Any] = {"savepoint": folder, "checkpoint": opened.savepoint.checkpoint, "batches": opened.batches}
     begun |= {} if begin.seam is None else {"seam": begin.seam}
     note = {**opened.savepoint.note, "plan": opened.plan.fingerprint, "begun from": begun, "carried": opened.carried}
-    notes.begin(note, buckets, engine)
+    notes.begin({name: one for name, one in note.items() if name != "folders"}, buckets, engine)
     end_move(checkpoint)
 
 

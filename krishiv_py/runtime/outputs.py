@@ -7,10 +7,11 @@ that, so a crash at any moment leads to the same batch being run, and its files 
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -154,13 +155,69 @@ def described_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...]) -> str:
     return f"outputs: {results}{aside}"
 
 
-def claim_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, checkpoint: str) -> None:
-    """Note next to files of which query they are."""
+def claim_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, notes: CheckpointNotes) -> None:
+    """Note next to files of which query they are, and in its checkpoint which folders it has taken."""
     named: list[tuple[OutputName, Sink | None]] = [("results", sink) for sink in sinks]
     named += [("late_rows", late) for late in late_sinks(plan)]
-    for name, output in named:
-        if isinstance(output, FolderSink):
-            claim_folder(output, _PEOPLE[name], mark, checkpoint)
+    taken = [(name, output) for name, output in named if isinstance(output, FolderSink)]
+    for name, output in taken:
+        claim_folder(output, _PEOPLE[name], mark, notes.checkpoint)
+    notes.note_folders([absolute(output.path) for _, output in taken])
+
+
+def check_there(checkpoint: str, outputs: Iterable[Sink | None], *, is_new: bool = False) -> None:
+    """See that a query finds what it left, before anything is made: where a mount is missing, its place is an empty folder.
+
+    Parameters
+    ----------
+    checkpoint : str
+        The checkpoint of the query.
+    outputs : iterable of Sink or None
+        Where its results and late rows go.
+    is_new : bool
+        Whether a checkpoint that is not there is made of a savepoint.
+
+    Raises
+    ------
+    CheckpointError
+        When an output folder is gone that the query of the checkpoint has taken, or the checkpoint of an output folder.
+    """
+    folders = [absolute(sink.path) for sink in outputs if isinstance(sink, FolderSink)]
+    if not folders:
+        return
+    notes = CheckpointNotes(checkpoint)
+    if notes.plan() is None:
+        for folder in () if is_new else folders:
+            _check_not_lost(checkpoint, folder)
+        return
+    before = notes.folders()
+    for folder in folders:
+        store, root = store_at(folder)
+        if folder in before and store.local and not store.exists(f"{root}/{_NOTES}"):
+            made = shlex.quote(f"{root}/{_NOTES}")
+            raise CheckpointError(
+                f"the output folder {folder} is gone",
+                got=f"no {_NOTES} in it, which the query of the checkpoint {checkpoint} has made",
+                then="results would be written below the place of a mount, and hidden when that is back",
+                hint=f"mount it or put it back; if it was removed on purpose, write `mkdir -p {made}`",
+                transient=True,
+            )
+
+
+def _check_not_lost(checkpoint: str, folder: str) -> None:
+    """See that no query has written into an output folder whose checkpoint was at the place of this new one."""
+    store, root = store_at(folder)
+    for entry in store.entries(f"{root}/{_NOTES}"):
+        note = store.read_note(entry.path, _OutputNote, _WAY_OUT) if entry.base_name.endswith(_NOTE) else None
+        if note is not None and note["checkpoint"] is not None and place_of(note["checkpoint"]) == place_of(checkpoint):
+            raise CheckpointError(
+                f"the checkpoint {checkpoint} is gone",
+                got=f"{folder} has files of its query",
+                then="the query would begin again, and write its results a second time",
+                hint="mount it or put it back; if it was removed on purpose, use another output folder, or remove those files "
+                f"with {entry.path}",
+                transient=True if is_local_path(checkpoint) else None,
+            )
 
 
 _HINT: Final = "pass a new {}() to each query"

@@ -35,7 +35,7 @@ from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.beginning import begin_from, going_on, prepare_beginning, with_carried
 from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint, make_private, take, writable_checkpoint
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Target, check_engine, check_goes_on, engine_of
-from krishiv_py.runtime.outputs import Owner, check_free, check_outputs, late_sinks, take_sinks
+from krishiv_py.runtime.outputs import Owner, check_free, check_outputs, check_there, late_sinks, take_sinks
 from krishiv_py.runtime.reading import Located
 from krishiv_py.runtime.savepoints import restore_for_spark
 from krishiv_py.runtime.session import Reached, SessionRunner
@@ -83,8 +83,10 @@ def open_checkpoint(
     results: tuple[Sink, ...],
     late: tuple[Sink | None, ...],
     source: SourceNode,
+    *,
+    is_new: bool = False,
 ) -> OpenedCheckpoint:
-    """Take the checkpoint of a query, or a temporary one.
+    """Take the checkpoint of a query, or a temporary one; `is_new` says that one that is not there is made of a savepoint.
 
     Raises
     ------
@@ -102,10 +104,9 @@ def open_checkpoint(
     check_stores(spark, [home], written=True)
     check_stores(spark, written, by_spark=False, written=True)
     where = home if home is not None else temporary()
-    with writable_checkpoint(where):
-        make_private(where)
     check_goes_on(where)
     check_engine(where, "spark")
+    check_there(where, (*results, *late), is_new=is_new)
     with writable_checkpoint(where):
         make_private(where, _SPARKS)
     outputs = [folder for folder in written if arrow_reads(folder)]
@@ -215,10 +216,10 @@ class SparkRunner(SessionRunner[StreamQuery]):
         check_checkpoint(self.profile, checkpoint, mounted=folders_shared(self.spark))
         title = name or f"{plan.title}-{uuid.uuid4().hex[:8]}"
         temporary = functools.partial(self.folder, "checkpoint")
-        outputs = *sinks, *late_sinks(plan)
         if begin is not None and checkpoint is not None:
             prepare_beginning(begin, absolute(checkpoint).rstrip("/"))
-        opened = open_checkpoint(self.spark, title, checkpoint, temporary, sinks, tuple(late_sinks(plan)), plan.source)
+        late = tuple(late_sinks(plan))
+        opened = open_checkpoint(self.spark, title, checkpoint, temporary, sinks, late, plan.source, is_new=begin is not None)
         chunks = shuffle_files(self.spark, self._new_path("chunks"))
 
         def cleanup() -> None:
@@ -229,7 +230,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
 
         owner = Owner(title, opened.checkpoint)
         try:
-            take_sinks(owner, *outputs)
+            take_sinks(owner, *sinks, *late)
             if begin is not None:
                 self._begin(begin, plan, opened.checkpoint)
             plan = going_on(plan, opened.checkpoint, state.read_clocks, durable=opened.durable, on_spark=True)

@@ -441,7 +441,7 @@ def start(
     planning = planners(sources, checkpoint, now, aligned, durable=durable, interval_us=interval, kept=kept)
     blobs = chunk_folder(spark, opened, batches)
     frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
-    claim_outputs(plan, sinks, claim.outputs, checkpoint)
+    claim_outputs(plan, sinks, claim.outputs, notes)
     make_outputs = functools.partial(outputs_of, plan, sinks, title, claim.outputs, durable=durable)
     outputs = make_outputs()
     halt = Halt()

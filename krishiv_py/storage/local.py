@@ -101,9 +101,12 @@ def take_name(hidden: str, final: str) -> bool:
 
 
 @contextlib.contextmanager
-def locked(path: str) -> Iterator[int]:
-    """Hold the lock file at `path`, waiting for it; yields its descriptor. A process that dies lets go by itself."""
-    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+def locked(path: str, *, is_made: bool = True) -> Iterator[int]:
+    """Hold the lock file at `path`, which `is_made` where it is missing; yields its descriptor.
+
+    It waits for the lock. A process that dies lets go by itself.
+    """
+    opened = os.open(path, os.O_RDWR | (os.O_CREAT if is_made else 0) | os.O_CLOEXEC, 0o666)
     try:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX)

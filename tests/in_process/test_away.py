@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import subprocess
 import sys
 import threading
@@ -14,18 +15,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import MemorySink, ParquetSink, Session, count
+from krishiv_py import MemorySink, ParquetSink, Session, SideOutputLateEventHandler, SpoolError, count
 from krishiv_py.cli.main import main
 from krishiv_py.connectors import OutputBatch, TableSink
 from krishiv_py.errors import CheckpointError, KrishivError, OperatorError, SourceError
 from krishiv_py.retrying import Backoff
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.transient import verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(tries|is tried) again")
 
 HOLDER = """
 import sys
-from krishiv_py import MemorySink, ParquetSink, Session, count
+from krishiv_py import MemorySink, ParquetSink, Session, SideOutputLateEventHandler, SpoolError, count
 session = Session.in_process()
 stream, _ = session.memory_stream("at bigint", spool=sys.argv[2])
 stream.watermark("at", 0).tumbling_window(10).agg(count()).start(MemorySink(), checkpoint=sys.argv[1])
@@ -185,6 +187,119 @@ def test_a_folder_of_results_that_is_not_mounted_is_waited_for(tmp_path: Path, b
     written = [pq.read_table(file) for file in sorted((mount / below).glob("*.parquet"))]
     assert sorted(start for table in written for start in table["window_start"].to_pylist()) == list(range(0, 80, 10))
     assert {rows for table in written for rows in table["count"].to_pylist()} == {2}
+
+
+class Mounted:
+    """A job over a spool, a checkpoint and folders of results and late rows, each of which may be on a mount that goes."""
+
+    def __init__(self, home: Path, on_mount: str) -> None:
+        self.home, self.mount, self.away = home, home / "mount", home / "away"
+        self.mount.mkdir()
+        self.places = {name: str(home / name) for name in ("spool", "check", "out", "late")}
+        self.places[on_mount] = str(self.mount / on_mount)
+
+    def run(self, *moments: int, limit: str = "1 min", **other: str) -> None:
+        """Send rows to a query that goes on from the checkpoint; `other` folders take the place of its own."""
+        used = {**self.places, **other}
+        with patient(limit) as session:
+            stream, sender = session.memory_stream("at bigint", spool=used["spool"])
+            late = SideOutputLateEventHandler(ParquetSink(used["late"]))
+            plan = stream.watermark("at", 0).with_late_event_handler(late).tumbling_window(10).agg(count())
+            query = plan.start(ParquetSink(used["out"]), checkpoint=used["check"])
+            sender.send([{"at": moment} for moment in moments])
+            query.process_all_available()
+            query.stop()
+
+    def results(self, name: str = "out") -> list[tuple[int, int]]:
+        """The results in the folder of that name."""
+        files = sorted(Path(self.places.get(name, name)).glob("*.parquet"))
+        return sorted((r["window_start"], r["count"]) for file in files for r in pq.read_table(file).to_pylist())
+
+
+PARTS = ("out", "late", "check", "spool")
+
+
+@pytest.mark.parametrize("is_empty", [False, True], ids=["nothing is there", "an empty folder is there"])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_restart_waits_for_a_mount_and_writes_nothing_in_its_place(tmp_path: Path, part: str, is_empty: bool) -> None:
+    job = Mounted(tmp_path, part)
+    job.run(1, 2, 12)
+    job.run(25)
+    job.mount.rename(job.away)
+    if is_empty:
+        job.mount.mkdir()
+
+    def back() -> None:
+        if job.mount.exists():
+            there.extend(file for file in job.mount.rglob("*") if file.is_file() and part != "spool")
+            job.mount.rename(tmp_path / "below")
+        job.away.rename(job.mount)
+
+    there = list[Path]()
+    timer = threading.Timer(1, back)
+    timer.start()
+    if part == "spool":  # its sender was made before the mount came back: it writes into its own stream alone
+        with pytest.raises(SpoolError, match="another one than before"):
+            job.run(35)
+    else:
+        job.run(35)
+    timer.join()
+    assert there == []
+    job.run(45, 3)
+    expected = [(0, 2), (10, 1), (20, 1), (30, 1)]
+    assert job.results() == (expected if part != "spool" else expected[:3])
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_start_ends_where_a_mount_stays_away_and_the_hint_can_be_followed(tmp_path: Path, part: str) -> None:
+    job = Mounted(tmp_path, part)
+    job.run(1, 2, 12)
+    job.run(25)
+    job.mount.rename(job.away)
+    with pytest.raises(CheckpointError, match=r"is gone|was made again") as gone:
+        job.run(35, limit="1 s")
+    assert gone.value.transient and re.search(r"Hint: mount (it|the folder)", str(gone.value))
+    if part in ("out", "late"):  # removed on purpose
+        command = re.search("`(mkdir -p .*)`", str(gone.value))
+        assert command is not None
+        subprocess.run(command[1], shell=True, check=True)
+        job.run(35, 3)
+        assert job.results() == [(20, 1)] if part == "out" else [(0, 2), (10, 1), (20, 1)]
+    elif part == "check":
+        job.run(35, 50, out=f"{tmp_path}/other", late=f"{tmp_path}/other late")
+        assert job.results(f"{tmp_path}/other") == [(0, 2), (10, 1), (20, 1), (30, 1)]
+    else:
+        job.run(35, spool=f"{tmp_path}/other")
+        assert job.results() == [(0, 2), (10, 1), (20, 1)]
+
+
+def test_a_checkpoint_of_an_earlier_version_makes_the_folder_that_is_missing(tmp_path: Path) -> None:
+    job = Mounted(tmp_path, "out")
+    job.run(1, 12)
+    notes = CheckpointNotes(job.places["check"])
+    assert notes.folders() == [job.places["out"], job.places["late"]]
+    note = notes.plan() or {}
+    notes.change({name: one for name, one in note.items() if name != "folders"})
+    job.mount.rename(job.away)
+    job.run(25)
+    assert job.results() == [(10, 1)] and notes.folders() == note["folders"]
+
+
+def test_a_checkpoint_that_was_moved_knows_its_folders_and_one_of_a_savepoint_makes_them(tmp_path: Path) -> None:
+    job = Mounted(tmp_path, "out")
+    job.run(1, 12)
+    with patient() as session:
+        session.savepoint(job.places["check"], f"{tmp_path}/saved")
+        moved = session.move(job.places["check"], "spark")
+    assert CheckpointNotes(moved).folders() == [job.places["out"], job.places["late"]]
+    job.mount.rename(job.away)
+    with patient("0 s") as session:
+        stream, _ = session.memory_stream("at bigint", spool=job.places["spool"])
+        late = SideOutputLateEventHandler(ParquetSink(job.places["late"]))
+        plan = stream.watermark("at", 0).with_late_event_handler(late).tumbling_window(10).agg(count())
+        sink, new = ParquetSink(job.places["out"]), f"{tmp_path}/new"
+        plan.start(sink, checkpoint=new, savepoint=f"{tmp_path}/saved").stop()
+    assert CheckpointNotes(new).folders() == [job.places["out"], job.places["late"]]
 
 
 def test_a_checkpoint_whose_holder_is_ending_is_waited_for(tmp_path: Path) -> None:

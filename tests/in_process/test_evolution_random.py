@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -269,9 +270,9 @@ def try_all(trial: Callable[[int, Path], str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 print(seed, trial(seed, Path(folder))[:300], flush=True)
-            except Exception as problem:  # every seed is tried
+            except Exception:  # every seed is tried
                 failed += 1
-                print(seed, "FAILED", type(problem).__name__, str(problem)[:1500], flush=True)
+                print(seed, "FAILED", traceback.format_exc()[-1500:], flush=True)
     print(f"{failed} of {last - first} failed")
 
 

@@ -33,6 +33,7 @@ _SCHEMA: Final = re.compile(r'"[^"]*(/state/[0-9]+/_stateSchema/[^"]*)"')
 _OWN: Final = re.compile(r".*/krishiv/((?:controls|ranges/[0-9]+)/[0-9]{20}\.parquet)")
 """Control files, and the ranges of sources: they lie in the checkpoint and move with it."""
 _PLAIN: Final = "/-_.!~'()*,;:$&+=@"
+_NOTE: Final = "krishiv/streams.json"
 _WAY_OUT: Final = "put it back from a copy of the checkpoint, or start with a new checkpoint and output folder"
 
 
@@ -46,12 +47,8 @@ def follow(checkpoint: str, sources: list[SourceNode]) -> None:
         of the memory streams is lost or damaged.
     """
     store, root = store_at(checkpoint)
-    note = f"{root}/krishiv/streams.json"
-    streams = {ReplayLog(s.spool).identity(): s.spool for s in sources if isinstance(s, MemorySource)}
-    begun = bool(batches_of(checkpoint))
-    before = store.read_note(note, dict[str, str], _WAY_OUT, needed=begun and bool(streams)) or {}
-    if begun:
-        _check_same(before, streams)
+    before, streams = _streams(checkpoint, sources, needed=True)
+    if batches_of(checkpoint):
         moves = {old: streams[name] for name, old in before.items() if name in streams and streams[name] != old}
         _move_schema(store, root, checkpoint)
         _move_entries(store, root, checkpoint, moves, list(streams.values()))
@@ -60,18 +57,39 @@ def follow(checkpoint: str, sources: list[SourceNode]) -> None:
         check_begin(checkpoint, ReplayLog(folder), name in before)
         note_reader(folder, checkpoint)
     if streams != before:
-        store.write_note(note, streams)
+        store.write_note(f"{root}/{_NOTE}", streams)
 
 
-def _check_same(before: dict[str, str], streams: dict[str, str]) -> None:
+def note_streams(checkpoint: str, sources: list[SourceNode]) -> None:
+    """Note which memory streams a query in this process reads from a checkpoint.
+
+    Raises
+    ------
+    CheckpointError
+        When one was made again in its folder, or the note is damaged.
+    """
+    before, streams = _streams(checkpoint, sources, needed=False)
+    if streams != before:
+        store, root = store_at(checkpoint)
+        store.write_note(f"{root}/{_NOTE}", streams)
+
+
+def _streams(checkpoint: str, sources: list[SourceNode], *, needed: bool) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the folders of the memory streams that a checkpoint notes, and of those that are there, by their identity."""
+    store, root = store_at(checkpoint)
+    streams = {ReplayLog(s.spool).identity(): s.spool for s in sources if isinstance(s, MemorySource)}
+    begun = bool(batches_of(checkpoint))
+    before = store.read_note(f"{root}/{_NOTE}", dict[str, str], _WAY_OUT, needed=needed and begun and bool(streams)) or {}
     for name, folder in streams.items():
-        if name not in before and folder in before.values():
+        if begun and name not in before and folder in before.values():
             raise CheckpointError(
                 f"the memory stream in {folder} was made again",
                 got="another stream in the same folder",
-                then="its first sends have names Spark has read already, and would be skipped",
-                hint="use another folder for it, or a new checkpoint",
+                then="sends of the one that the query has read would be missing, as where a mount is missing",
+                hint="mount the folder, or put it back; a new stream needs another folder, or a new checkpoint",
+                transient=True,
             )
+    return before, streams
 
 
 def _move_schema(store: Store, root: str, checkpoint: str) -> None:

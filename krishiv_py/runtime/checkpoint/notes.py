@@ -184,6 +184,7 @@ class PlanNote(TypedDict):
     outputs: str
     outline: NotRequired[_Outline]
     tables: NotRequired[str]
+    folders: NotRequired[list[str]]
 
 
 _PLAN: Final = "krishiv/plan.json"
@@ -307,6 +308,17 @@ class CheckpointNotes:
         stored = self.plan()
         if stored is not None and "tables" not in stored:
             self._write(_PLAN, {**stored, "tables": "noted"})
+
+    def folders(self) -> list[str]:
+        """Return the folders that the query of this checkpoint has taken for its outputs; none of an earlier version's."""
+        noted: list[str] = (self.plan() or {}).get("folders", [])
+        return noted
+
+    def note_folders(self, folders: list[str]) -> None:
+        """Write down the folders that the query has taken for its outputs: one that is missing later on is away."""
+        stored = self.plan()
+        if stored is not None and stored.get("folders", []) != folders:
+            self._write(_PLAN, {**stored, "folders": folders})
 
     def metrics(self) -> dict[str, Any]:
         """Return the last metrics by bucket; with a warning none, if they are damaged: every bucket tells its own again."""

@@ -167,7 +167,7 @@ def start(
         clock = first_clock(plan, opened, now, batches._kept)
         control_files = ControlFiles.of(plan, batches)
         controls = ControlFolder.of(checkpoint, wanted=control_files.wanted, sources=len(plan.reads))
-        claim_outputs(plan, sinks, claim.outputs, checkpoint)
+        claim_outputs(plan, sinks, claim.outputs, notes)
         arrivals = Arrivals(client_folder(checkpoint), takers)
         arrivals.take()
         ranged = open_logs(plan, checkpoint, durable=durable)
