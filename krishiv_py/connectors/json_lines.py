@@ -38,7 +38,7 @@ _AT_A_TIME: Final = 8_192
 _FEW_OBJECTS: Final = 20
 """So many objects are read with all their names in the time in which a pattern gets ready."""
 _PART: Final = 2_048
-"""Where Arrow refuses rows that look like rows, so many are read again at a time."""
+"""So many rows are read again at a time where Arrow refuses rows that look like rows."""
 _LONG_LINE: Final = 4_000
 _MANY_LEVELS: Final = 1_000
 _BOM: Final = b"\xef\xbb\xbf"
