@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from krishiv_py import Expr
-from krishiv_py.functions.definition import KINDS, Definition, Param
+from krishiv_py.functions.definition import Definition, Param
 from krishiv_py.functions.known import FUNCTIONS
 
 ROOT: Final = Path(__file__).parents[1]
@@ -99,7 +99,7 @@ def _sql(known: Definition) -> str:
 
 
 def _parameter(param: Param) -> str:
-    python = KINDS[param.kind].python
+    python = param.takes.python
     if param.many:
         return f"*{param.name}: {python}"
     if not param.optional:

@@ -13,8 +13,9 @@ and the line of the reference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 import attrs
 import pyarrow as pa
@@ -22,23 +23,36 @@ import pyarrow as pa
 from krishiv_py.arrays.types import Ints
 from krishiv_py.errors import ExpressionError, shown
 
-Value: TypeAlias = "pa.Array | pa.Scalar"
+
+@attrs.frozen
+class Kind:
+    """Holds what an argument may be: a constant, or a function of so many parameters; else a column or constant."""
+
+    name: str
+    type: type | None = None
+    said: str = ""
+    parameters: tuple[int, int] | None = None
+    python: str = "object"
+    """The annotation of the parameter of a method."""
+
+
+Value: TypeAlias = Annotated["pa.Array | pa.Scalar", Kind("Value")]
 """An argument that is a column or a constant."""
-Text: TypeAlias = str
-Whole: TypeAlias = int
-Switch: TypeAlias = bool
-Digits: TypeAlias = int
+Text: TypeAlias = Annotated[str, Kind("Text", str, "text", python="str")]
+Whole: TypeAlias = Annotated[int, Kind("Whole", int, "whole number", python="int")]
+Switch: TypeAlias = Annotated[bool, Kind("Switch", bool, "truth value", python="bool")]
+Digits: TypeAlias = Annotated[int, Kind("Digits", int, "whole number", python="int")]
 """A whole number that may have more than 32 bits."""
-Unit: TypeAlias = str
-AddUnit: TypeAlias = str
-Zone: TypeAlias = str
-Pattern: TypeAlias = str
-Written: TypeAlias = str
+Unit: TypeAlias = Annotated[str, Kind("Unit", str, "text", python="TruncUnit")]
+AddUnit: TypeAlias = Annotated[str, Kind("AddUnit", str, "text", python="str")]
+Zone: TypeAlias = Annotated[str, Kind("Zone", str, "text", python="str")]
+Pattern: TypeAlias = Annotated[str, Kind("Pattern", str, "text", python="str")]
+Written: TypeAlias = Annotated[str, Kind("Written", str, "text", python="str")]
 """The pattern by which a time is written."""
-Read: TypeAlias = str
+Read: TypeAlias = Annotated[str, Kind("Read", str, "text", python="str")]
 """The pattern by which a text is read as a time."""
-Path: TypeAlias = str
-Schema: TypeAlias = pa.DataType
+Path: TypeAlias = Annotated[str, Kind("Path", str, "text", python="str")]
+Schema: TypeAlias = Annotated[pa.DataType, Kind("Schema", str, "text", python="str")]
 """The struct of a DDL schema, which is given as text."""
 Family: TypeAlias = Literal["text", "numbers", "times", "lists", "maps", "structs", "conditions", "hashes", "json"]
 Nulls: TypeAlias = Literal["first", "own"]
@@ -55,12 +69,12 @@ class Elements(Protocol):
         """Return what it gives for `values`, which belong to these rows."""
 
 
-OfOne: TypeAlias = Elements
-OfTwo: TypeAlias = Elements
-OfOneOrTwo: TypeAlias = Elements
+OfOne: TypeAlias = Annotated[Elements, Kind("OfOne", parameters=(1, 1), python="Single")]
+OfTwo: TypeAlias = Annotated[Elements, Kind("OfTwo", parameters=(2, 2), python="Pair")]
+OfOneOrTwo: TypeAlias = Annotated[Elements, Kind("OfOneOrTwo", parameters=(1, 2), python="Single | Pair")]
 
 
-class Later(Protocol):
+class Deferred(Protocol):
     """An argument that is computed when it is known for which rows."""
 
     constant: Any
@@ -73,31 +87,8 @@ class Later(Protocol):
         """Return its value for rows where `needed` is true; null or any value for others."""
 
 
-@attrs.frozen
-class Kind:
-    """Holds what an argument may be: a constant, or a function of so many parameters; else a column or constant."""
+Later: TypeAlias = Annotated[Deferred, Kind("Later")]
 
-    type: type | None = None
-    said: str = ""
-    parameters: tuple[int, int] | None = None
-    python: str = "object"
-    """The annotation of the parameter of a method."""
-
-
-KINDS: Final[Mapping[str, Kind]] = {
-    "Value": Kind(),
-    "Later": Kind(),
-    "Text": Kind(str, "text", python="str"),
-    "Whole": Kind(int, "whole number", python="int"),
-    "Digits": Kind(int, "whole number", python="int"),
-    "Switch": Kind(bool, "truth value", python="bool"),
-    "Unit": Kind(str, "text", python="TruncUnit"),
-    "AddUnit": Kind(str, "text", python="str"),
-    **{name: Kind(str, "text", python="str") for name in ("Zone", "Pattern", "Written", "Read", "Path", "Schema")},
-    "OfOne": Kind(parameters=(1, 1), python="Single"),
-    "OfTwo": Kind(parameters=(2, 2), python="Pair"),
-    "OfOneOrTwo": Kind(parameters=(1, 2), python="Single | Pair"),
-}
 MANY: Final = 255
 
 
@@ -106,21 +97,25 @@ class Param:
     """A parameter of a function."""
 
     name: str
-    kind: str
+    takes: Kind
     optional: bool = False
     default: Any = None
     many: bool = False
 
     @property
+    def kind(self) -> str:
+        """Return the name of what it takes."""
+        return self.takes.name
+
+    @property
     def constant(self) -> Kind | None:
         """Return what constant it takes; None if it takes columns, or functions of elements."""
-        kind = KINDS[self.kind]
-        return None if kind.type is None else kind
+        return None if self.takes.type is None else self.takes
 
     @property
     def parameters(self) -> tuple[int, int] | None:
         """Return how many parameters a function of elements has in its place; None if it takes none."""
-        return KINDS[self.kind].parameters
+        return self.takes.parameters
 
 
 class SqlNode:
@@ -202,6 +197,15 @@ def example(text: str, value: object) -> Callable[[F], F]:
     return noted
 
 
+def _param(given: inspect.Parameter) -> Param:
+    """Return a parameter; its annotation says what it takes, and may allow None."""
+    alternatives = (given.annotation, *get_args(given.annotation))
+    (kind,) = (kind for each in alternatives for kind in getattr(each, "__metadata__", ()) if isinstance(kind, Kind))
+    many = given.kind is given.VAR_POSITIONAL
+    optional = many or given.default is not given.empty
+    return Param(given.name, kind, optional, given.default if optional and not many else None, many)
+
+
 def function(
     family: Family,
     returns: str,
@@ -257,23 +261,12 @@ def function(
     """
 
     def defined(compute: F) -> F:
-        code = compute.__code__
-        n, defaults = code.co_argcount, compute.__defaults__ or ()
-        needed = n - len(defaults)
-        annotated = compute.__annotations__
-        params = [
-            Param(p, annotated[p].removesuffix(" | None"), i >= needed, defaults[i - needed] if i >= needed else None)
-            for i, p in enumerate(code.co_varnames[:n])
-        ]
-        many = bool(code.co_flags & 0x04)
-        if many:
-            last = code.co_varnames[n]
-            params.append(Param(last, annotated[last], optional=True, many=True))
+        params = tuple(map(_param, inspect.signature(compute, eval_str=True).parameters.values()))
         called = name or compute.__name__
         DEFINED[called] = Definition(
             name=called,
             family=family,
-            params=tuple(params),
+            params=params,
             returns=returns,
             nulls=nulls,
             meets=meets,
@@ -289,7 +282,7 @@ def function(
             short=short,
             zoned=zoned,
             check=check,
-            limits=(needed, most if many else n),
+            limits=(sum(not p.optional for p in params), most if params and params[-1].many else len(params)),
             by_turns=by_turns,
         )
         return compute
