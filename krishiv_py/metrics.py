@@ -92,14 +92,48 @@ __all__ = ["Served", "register", "seconds", "serve", "unregister"]
 
 
 @attrs.frozen
+class Reading:
+    """A query or one of its stages as it is now.
+
+    Attributes
+    ----------
+    labels : tuple of str
+        The values of :data:`LABELS`.
+    progress : Progress
+        Where it is.
+    state : str or None
+        The state of a query; None for a stage.
+    """
+
+    labels: tuple[str, str]
+    progress: Progress
+    state: str | None
+
+
+@attrs.frozen
 class Shown:
     """One metric: its name without prefix, and its samples by the value of its own label (``""`` where it has none)."""
 
     name: str
     text: str
     kind: Literal["counter", "gauge", "untyped"]
-    samples: Callable[[Progress], dict[str, float]]
+    of: Callable[[Progress], dict[str, float]] | Callable[[Progress, str], dict[str, float]]
     label: str | None = None
+    whole: bool = False
+    """True where a query of several stages has it once; then the state of the query counts, too."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of its labels."""
+        return LABELS if self.label is None else (*LABELS, self.label)
+
+    def samples(self, readings: Iterable[Reading]) -> Iterator[tuple[tuple[str, ...], float]]:
+        """Yield the values of its labels, each with the sample."""
+        for reading in readings:
+            if self.whole == (reading.state is not None):
+                given = (reading.progress, reading.state) if self.whole else (reading.progress,)
+                for value, sample in self.of(*given).items():
+                    yield reading.labels if self.label is None else (*reading.labels, value), sample
 
 
 def seconds(time_us: int) -> float:
@@ -152,6 +186,27 @@ def _ended(progress: Progress) -> dict[str, float]:
     return {} if progress.batch_ended_us is None else {"": progress.batch_ended_us / 1_000_000}
 
 
+STATES: Final = ("running", "stopped", "failed")
+REASONS_STUCK: Final = ("away", "batch", "watermark", "backlog")
+
+
+def _states(_progress: Progress, now: str) -> dict[str, float]:
+    return {state: float(state == now) for state in STATES}
+
+
+def _stuck(progress: Progress, state: str) -> dict[str, float]:
+    reasons = progress.stuck if state == "running" else {}
+    return {reason: float(reason in reasons) for reason in REASONS_STUCK}
+
+
+def _busy(progress: Progress, _state: str) -> dict[str, float]:
+    return {"": progress.busy_seconds}
+
+
+def _waiting(progress: Progress, _state: str) -> dict[str, float]:
+    return {"": progress.backlog_seconds}
+
+
 SHOWN: Final = (
     _counted("rows", "Rows read", "rows"),
     _counted("very_late_events", "Rows with event time below watermark minus allowed lateness", "very_late"),
@@ -178,9 +233,11 @@ SHOWN: Final = (
     _by("source", "source_backlog", "Records or files of a source that no micro-batch has taken", "gauge", lambda p: p.backlog),
     _by("partition", "partition_backlog", "The same by partition of a source", "gauge", lambda p: p.partition_backlog),
     _by("source", "held_back", "How often a source had to wait for others", "counter", lambda p: p.held_back),
+    Shown("query_state", "1 for the state a query is in, else 0", "gauge", _states, "state", whole=True),
+    Shown("query_stuck", "1 for each reason why a query does not go on, else 0", "gauge", _stuck, "reason", whole=True),
+    Shown("batch_running_seconds", "How long the batch in hand has run", "gauge", _busy, whole=True),
+    Shown("backlog_age_seconds", "For how long there has been a backlog", "gauge", _waiting, whole=True),
 )
-STATES: Final = ("running", "stopped", "failed")
-REASONS_STUCK: Final = ("away", "batch", "watermark", "backlog")
 
 
 def status_of(query: Observed) -> str:
@@ -188,39 +245,12 @@ def status_of(query: Observed) -> str:
     return str(getattr(query, "status", "running"))
 
 
-@attrs.frozen
-class OfQuery:
-    """One gauge that a query has as a whole: as :class:`Shown`, of the query."""
-
-    name: str
-    text: str
-    samples: Callable[[Observed], dict[str, float]]
-    label: str | None = None
-
-
-def _states(query: Observed) -> dict[str, float]:
-    now = status_of(query)
-    return {state: float(state == now) for state in STATES}
-
-
-def _stuck(query: Observed) -> dict[str, float]:
-    reasons = query.progress.stuck if status_of(query) == "running" else {}
-    return {reason: float(reason in reasons) for reason in REASONS_STUCK}
-
-
-OF_QUERIES: Final = (
-    OfQuery("query_state", "1 for the state a query is in, else 0", _states, "state"),
-    OfQuery("query_stuck", "1 for each reason why a query does not go on, else 0", _stuck, "reason"),
-    OfQuery("batch_running_seconds", "How long the batch in hand has run", lambda q: {"": q.progress.busy_seconds}),
-    OfQuery("backlog_age_seconds", "For how long there has been a backlog", lambda q: {"": q.progress.backlog_seconds}),
-)
-
-
-def labelled(query: Observed) -> list[tuple[tuple[str, str], Progress]]:
-    """Return its labels and progress: of several stages those of each, so that sums over ``operator`` count nothing twice."""
-    name, progress = redacted(query.name), query.progress
+def readings(query: Observed) -> list[Reading]:
+    """Return a query, and its stages one by one, so that sums over ``operator`` count nothing twice."""
+    name, progress, operator = redacted(query.name), query.progress, redacted(query.operator)
     stages = progress.stages or {query.operator: progress}
-    return [((name, redacted(operator)), one) for operator, one in stages.items()]
+    each = [Reading((name, redacted(stage)), one, None) for stage, one in stages.items()]
+    return [*each, Reading((name, operator), progress, status_of(query))]
 
 
 @attrs.define(eq=False)
@@ -245,25 +275,10 @@ class QueryCollector:
     def describe(self) -> Iterator[Any]:
         """Names without samples: what a registry asks for, so that registering reads no query."""
         yield from self._families([])
-        yield from self._of_queries([])
 
     def collect(self) -> Iterator[Any]:
         """One reading of every query."""
-        with self._lock:
-            queries = list(self._queries.values())
-        yield from self._families([(labels, progress) for query in queries for labels, progress in labelled(query)])
-        yield from self._of_queries(queries)
-
-    def _of_queries(self, queries: list[Observed]) -> Iterator[Any]:
-        """Yield what a query has as a whole, also one of several stages."""
-        for one in OF_QUERIES:
-            own = () if one.label is None else (one.label,)
-            family = self._client.GaugeMetricFamily(PREFIX + one.name, one.text, labels=(*LABELS, *own))
-            for query in queries:
-                for value, sample in one.samples(query).items():
-                    labels = (redacted(query.name), redacted(query.operator))
-                    family.add_metric((*labels, value) if own else labels, sample)
-            yield family
+        yield from self._families([reading for query in self.queries for reading in readings(query)])
 
     @property
     def queries(self) -> list[Observed]:
@@ -271,7 +286,7 @@ class QueryCollector:
         with self._lock:
             return list(self._queries.values())
 
-    def _families(self, seen: list[tuple[tuple[str, str], Progress]]) -> Iterator[Any]:
+    def _families(self, seen: list[Reading]) -> Iterator[Any]:
         client = self._client
         makers = {
             "counter": client.CounterMetricFamily,
@@ -279,11 +294,9 @@ class QueryCollector:
             "untyped": client.UntypedMetricFamily,
         }
         for shown in SHOWN:
-            own = () if shown.label is None else (shown.label,)
-            family = makers[shown.kind](PREFIX + shown.name, shown.text, labels=(*LABELS, *own))
-            for labels, progress in seen:
-                for value, sample in shown.samples(progress).items():
-                    family.add_metric((*labels, value) if own else labels, sample)
+            family = makers[shown.kind](PREFIX + shown.name, shown.text, labels=shown.labels)
+            for labels, sample in shown.samples(seen):
+                family.add_metric(labels, sample)
             yield family
 
 

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import PlanError, from_extra, shown
 from krishiv_py.logs import BatchTimes, Watch, hand, unwatch, watch
-from krishiv_py.metrics import LABELS, OF_QUERIES, PREFIX, SHOWN, Observed, OfQuery, Shown, labelled
-from krishiv_py.redaction import redacted
+from krishiv_py.metrics import PREFIX, SHOWN, Observed, Shown, readings
 from krishiv_py.version import __version__
 
 if TYPE_CHECKING:
@@ -51,8 +50,6 @@ class Exported(ClosedAtEnd):
         for one in SHOWN:
             make = meter.create_observable_counter if one.kind == "counter" else meter.create_observable_gauge
             make(PREFIX + one.name, callbacks=[self._observed(one)], description=one.text)
-        for whole in OF_QUERIES:
-            meter.create_observable_gauge(PREFIX + whole.name, callbacks=[self._whole(whole)], description=whole.text)
         self._making = Watch(self._batch)
         self._held, self._closed = deque[BatchTimes](), threading.Event()
         self._watches = [(query.name, Watch(self._hold, spacing_ns=spacing_ns)) for query in self._queries]
@@ -73,20 +70,9 @@ class Exported(ClosedAtEnd):
     def _observed(self, one: Shown) -> Callable[[Any], Iterator[Any]]:
         def observe(_: Any) -> Iterator[Any]:
             for query in self._queries:
-                for labels, progress in labelled(query):
-                    for value, sample in one.samples(progress).items():
-                        if math.isfinite(sample):  # many back ends have no infinities: a watermark that is unset has no point
-                            own = {} if one.label is None else {one.label: value}
-                            yield self._metrics.Observation(sample, {**dict(zip(LABELS, labels, strict=True)), **own})
-
-        return observe
-
-    def _whole(self, one: OfQuery) -> Callable[[Any], Iterator[Any]]:
-        def observe(_: Any) -> Iterator[Any]:
-            for query in self._queries:
-                names = {"query": redacted(query.name), "operator": redacted(query.operator)}
-                for value, sample in one.samples(query).items():
-                    yield self._metrics.Observation(sample, names if one.label is None else {**names, one.label: value})
+                for labels, sample in one.samples(readings(query)):
+                    if math.isfinite(sample):  # many back ends have no infinities: a watermark that is unset has no point
+                        yield self._metrics.Observation(sample, dict(zip(one.labels, labels, strict=True)))
 
         return observe
 

@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from krishiv_py.metrics import OF_QUERIES, PREFIX, SHOWN
+from krishiv_py.metrics import PREFIX, SHOWN
 
 FOLDER = Path(__file__).parents[1] / "deploy" / "monitoring"
-EXPORTED = {f"{PREFIX}{m.name}{'_total' if m.kind == 'counter' else ''}": m.label for m in SHOWN} | {
-    f"{PREFIX}{one.name}": one.label for one in OF_QUERIES
-}
+EXPORTED = {f"{PREFIX}{m.name}{'_total' if m.kind == 'counter' else ''}": m.label for m in SHOWN}
 LABELS = {"query", "operator"}
 OF_ALL = {"query": "q", "operator": "o"}
 
