@@ -60,9 +60,8 @@ def write_capture(given: argparse.Namespace) -> None:
         if not given.last[0].isdecimal() or words not in ([], ["batches"]):
             raise PlanError("--last takes a number of batches", got=" ".join(given.last), hint="write --last 50")
         last = int(given.last[0])
-    on_spark = engine_of(absolute(given.checkpoint).rstrip("/")) == "spark"
     _, function = load(given.job)
-    with Session.embedded() if on_spark else Session.in_process() as session:
+    with _session_of(given.checkpoint) as session:
         folder = session.capture(
             given.checkpoint,
             _as_started(given.checkpoint, made_by(given.job, function, session)),
@@ -151,8 +150,7 @@ def write_savepoint(given: argparse.Namespace) -> None:
     CheckpointError
         As :meth:`krishiv_py.Session.savepoint`.
     """
-    on_spark = engine_of(absolute(given.checkpoint).rstrip("/")) == "spark"
-    with Session.embedded() if on_spark else Session.in_process() as session:
+    with _session_of(given.checkpoint) as session:
         savepoint = session.savepoint(given.checkpoint, given.path)
     print(f"the savepoint is {savepoint}: start its query with savepoint={savepoint!r} and a new checkpoint")
 
@@ -180,16 +178,21 @@ def say_why(given: argparse.Namespace) -> None:
     DurationError
         For a value that is not a time.
     """
-    engine = engine_of(absolute(given.checkpoint).rstrip("/"))
-    if engine is None:
+    if engine_of(absolute(given.checkpoint).rstrip("/")) is None:
         hint = "pass the folder of start(..., checkpoint=...) or krishiv run --checkpoint"
         raise CheckpointError("no query has begun from this checkpoint", got=given.checkpoint, hint=hint)
     _, function = load(given.job)
-    with Session.in_process() if engine == "in-process" else Session.embedded() as session:
+    with _session_of(given.checkpoint) as session:
         only = _as_started(given.checkpoint, made_by(given.job, function, session))
         key = None if given.key is None else _key(_plan(only, "krishiv why"), given.stage, given.key)
         time = int(given.time) if given.time is not None and given.time.lstrip("-").isdecimal() else given.time
         print(session.why(given.checkpoint, only, key, time, given.stage))
+
+
+def _session_of(checkpoint: str) -> Session:
+    """Return a session of the engine that a checkpoint is of."""
+    on_spark = engine_of(absolute(checkpoint).rstrip("/")) == "spark"
+    return Session.embedded() if on_spark else Session.in_process()
 
 
 def _as_started(checkpoint: str, outputs: list[Output]) -> RunMethods | list[Output]:
@@ -233,7 +236,6 @@ if TYPE_CHECKING:
     from krishiv_py.testing import broker as brokers
 else:  # a job in process needs no Spark
     machines = lazy("krishiv_py.cli.machines")
-    machines = lazy("krishiv_py.cli.machines")
     brokers = lazy("krishiv_py.testing.broker")
 
 
@@ -243,43 +245,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ``run`` has more codes (:data:`krishiv_py.cli.run.CODES`).
     """
     given = parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int | None] = given.call
     try:
-        if given.command == "warm":
-            made = machines.warm()
-            print(f"{made}: {made.stat().st_size >> 20} MB; sessions of this Java and Spark start with it from now on")
-            return 0
-        if given.command == "broker":
-            if given.fetch:
-                print(f"{len(brokers.JARS.fetch())} jars in {brokers.JARS.cache()}")
-            else:
-                brokers.serve(given.port)
-            return 0
-        if given.command == "run":
-            return run(given)
-        if given.command == "move":
-            move_checkpoint(given)
-            return 0
-        if given.command == "diff":
-            return diff(given)
-        if given.command == "savepoint":
-            write_savepoint(given)
-            return 0
-        if given.command == "capture":
-            write_capture(given)
-            return 0
-        if given.command == "why":
-            say_why(given)
-            return 0
-        if given.command == "lateness":
-            show_lateness(given)
-            return 0
-        if given.engine == "in-process":
-            report = doctor.examine_here(given.job, given.checkpoint, given.profile, given.config)
-        else:
-            report = machines.examine(_session(given), given.checkpoint)
+        return command(given) or 0
     except KrishivError as problem:
         print(f"krishiv {given.command}: {problem}", file=sys.stderr)
         return 1
+
+
+def make_archive(_given: argparse.Namespace) -> None:
+    """Make the class archive of local sessions."""
+    made = machines.warm()
+    print(f"{made}: {made.stat().st_size >> 20} MB; sessions of this Java and Spark start with it from now on")
+
+
+def run_broker(given: argparse.Namespace) -> None:
+    """Run a broker until Ctrl-C, or only fetch what it needs."""
+    if given.fetch:
+        print(f"{len(brokers.JARS.fetch())} jars in {brokers.JARS.cache()}")
+    else:
+        brokers.serve(given.port)
+
+
+def examine(given: argparse.Namespace) -> int:
+    """Look at machines, or at what a job needs here; returns 1 where there is a problem."""
+    if given.engine == "in-process":
+        report = doctor.examine_here(given.job, given.checkpoint, given.profile, given.config)
+    else:
+        report = machines.examine(_session(given), given.checkpoint)
     print(report.text)
     return 1 if report.problems else 0
 
@@ -298,19 +291,25 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser("krishiv", description="Event-time stream processing, in this process and on Spark.")
     made.add_argument("--version", action="version", version=f"krishiv_py {__version__}")
     commands = made.add_subparsers(dest="command", required=True)
-    add_run(commands.add_parser("run", help="run a job: a function that takes a session and returns its outputs"))
-    commands.add_parser("warm", help="make the class archive that shortens the start of local sessions (180 MB, half a minute)")
-    broker = commands.add_parser("broker", help="run a Kafka broker of one process, to try things out, until Ctrl-C")
+
+    def command(name: str, call: Callable[[argparse.Namespace], int | None], said: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=said)
+        added.set_defaults(call=call)
+        return added
+
+    add_run(command("run", run, "run a job: a function that takes a session and returns its outputs"))
+    command("warm", make_archive, "make the class archive that shortens the start of local sessions (180 MB, half a minute)")
+    broker = command("broker", run_broker, "run a Kafka broker of one process, to try things out, until Ctrl-C")
     broker.add_argument("--port", type=a_port, default=9092, help="its port on this machine (default 9092)")
     broker.add_argument("--fetch", action="store_true", help="only fetch what it needs: 44 MB, once")
-    add_lateness(commands.add_parser("lateness", help="show which lag of the watermark loses how many rows of a file"))
-    add_why(commands.add_parser("why", help="say what became of a key at a time in the query of a checkpoint"))
-    add_move(commands.add_parser("move", help="let the query of a checkpoint go on on the other engine"))
-    add_diff(commands.add_parser("diff", help="show what becomes of the state of a checkpoint if a job begins from it"))
-    add_savepoint(commands.add_parser("savepoint", help="write the state of a checkpoint as values, of no engine"))
-    add_capture(commands.add_parser("capture", help="write the last batches of a query, to run them again on any machine"))
-    machines = commands.add_parser(
-        "doctor", help="look at the machines of a cluster, or with --engine in-process at what a job needs here"
+    add_lateness(command("lateness", show_lateness, "show which lag of the watermark loses how many rows of a file"))
+    add_why(command("why", say_why, "say what became of a key at a time in the query of a checkpoint"))
+    add_move(command("move", move_checkpoint, "let the query of a checkpoint go on on the other engine"))
+    add_diff(command("diff", diff, "show what becomes of the state of a checkpoint if a job begins from it"))
+    add_savepoint(command("savepoint", write_savepoint, "write the state of a checkpoint as values, of no engine"))
+    add_capture(command("capture", write_capture, "write the last batches of a query, to run them again on any machine"))
+    machines = command(
+        "doctor", examine, "look at the machines of a cluster, or with --engine in-process at what a job needs here"
     )
     machines.add_argument("--engine", choices=ENGINES, default="spark", help="what the job runs on (default spark)")
     machines.add_argument("--job", help="with --engine in-process: a job whose sources, sinks and checkpoint are looked at")
