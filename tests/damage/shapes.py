@@ -60,7 +60,7 @@ def shapes(data: bytes) -> Iterator[tuple[str, bytes]]:
             except ValueError:
                 return
     elif data.startswith(_IN_JSON):
-        note, write = json.loads(data)["note"], _numbered
+        note, write = json.loads(data)["note"], numbered
     elif data.startswith(b"v1\n"):
         yield from _of_log(data.split(b"\n"))
         return
@@ -72,7 +72,7 @@ def shapes(data: bytes) -> Iterator[tuple[str, bytes]]:
         yield what, write(text)
 
 
-def _numbered(body: bytes) -> bytes:
+def numbered(body: bytes) -> bytes:
     return b'{"crc32": "%08x", "note":\n%s\n}\n' % (checksum(body), body)
 
 

@@ -28,6 +28,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import among
+from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.durations import UNSET
 
 K = TypeVar("K", int, str)
@@ -385,7 +386,11 @@ class MemoryStore:
 
     def get(self, name: str) -> pa.Table:
         """See :class:`ChunkStore`."""
-        return self.tables[name]
+        try:
+            return self.tables[name]
+        except KeyError:
+            then, hint = "what is known of state names it", "begin from another savepoint, or with a new checkpoint folder"
+            raise CheckpointError("a table of state is not there", got=name, then=then, hint=hint) from None
 
     def put(self, name: str, table: pa.Table) -> None:
         """See :class:`ChunkStore`."""
