@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from krishiv_py.api.stages.results import ResultStream
 
 
-On: TypeAlias = "str | Expr | Sequence[str | Expr] | Mapping[str, str]"
+Key: TypeAlias = "str | Expr"
+On: TypeAlias = "str | Expr | Sequence[Key | tuple[Key, Key]] | Mapping[str, str]"
 Sides: TypeAlias = "tuple[Side, Side]"
 
 
@@ -91,11 +92,9 @@ def _side(stream: OptionMethods, *, shows_time: bool = False) -> Side:
 
 def _computed(sides: list[Side], on: object, where: str) -> On:
     """Return the names of keys that may be expressions; `sides` get the columns of those."""
-    listed = [on] if isinstance(on, Expr) else _listed(on)
-    pair = len(listed) == 2 and all(isinstance(e, Expr) for e in listed)
-    items = [(listed[0], listed[1])] if pair else [(e, e) for e in listed]
+    items = _pairs(on)
     if not any(isinstance(e, Expr) for item in items for e in item):
-        return [str(e) for e, _ in items]
+        return [(str(ours), str(theirs)) for ours, theirs in items]
     names = []
     for side_number, word in enumerate(("left", "right")):
         side = sides[side_number]
@@ -106,7 +105,7 @@ def _computed(sides: list[Side], on: object, where: str) -> On:
         schema = pa.schema([*side.schema, *((n, evaluate.expr_type(e, side.schema)) for n, e in computed)])
         sides[side_number] = attrs.evolve(side, mark=mark, schema=schema)
         names.append(key_columns)
-    return dict(zip(*names, strict=True))
+    return list(zip(*names, strict=True))
 
 
 def _keys(
@@ -119,7 +118,7 @@ def _keys(
             hint = 'write on="user", or .key_by("user") on both streams'
             raise PlanError(f"{where} has no key", got=got, then="every row would meet every other", hint=hint)
         return keyed_by
-    pairs = list(on.items()) if isinstance(on, Mapping) else [(n, n) for n in ([on] if isinstance(on, str) else _listed(on))]
+    pairs = _pairs(on)
     for ours, theirs in pairs:
         known_column(ours, schemas[0].names, f"{where}(on), left side")
         known_column(theirs, schemas[1].names, f"{where}(on), right side")
@@ -135,10 +134,23 @@ def _keys(
     return names
 
 
-def _listed(on: object) -> list[str | Expr]:
-    if isinstance(on, Sequence) and all(isinstance(n, (str, Expr)) for n in on):
+def _pairs(on: object) -> list[tuple[Key, Key]]:
+    """Return the keys of both sides: two expressions are one of each side."""
+    listed: list[Any] = list(on.items()) if isinstance(on, Mapping) else [on] if isinstance(on, (str, Expr)) else _items(on)
+    if len(listed) == 2 and all(isinstance(e, Expr) for e in listed):
+        return [(listed[0], listed[1])]
+    return [e if isinstance(e, tuple) else (e, e) for e in listed]
+
+
+def _items(on: object) -> list[Any]:
+    def names(e: object) -> bool:
+        return isinstance(e, (str, Expr)) or (
+            isinstance(e, tuple) and len(e) == 2 and all(isinstance(n, (str, Expr)) for n in e)
+        )
+
+    if isinstance(on, Sequence) and all(map(names, on)):
         return list(on)
-    hint = 'write on="user", on=["user", "shop"], on={"user": "customer"}, or on=(col("a").lower(), col("b").lower())'
+    hint = 'write on="user", on=["user", "shop"], on={"user": "customer"}, or on=[(col("user").lower(), "customer")]'
     raise PlanError("`on` names no columns", got=shown(on), hint=hint)
 
 
@@ -252,8 +264,11 @@ def _first(load: Callable[[], Any]) -> Any:
 
 def _lookup_keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[Expr, Expr], ...]:
     """Return what of a row is equal to what of the table, checked."""
-    keys = []
-    for ours, theirs in _pairs(on):
+    keys, pairs = [], _pairs(on)
+    if not pairs:
+        hint = 'write on="user"'
+        raise PlanError("lookup_join has no key", got=shown(on), then="every row would find the whole table", hint=hint)
+    for ours, theirs in pairs:
         pair = _key(ours, rows, "lookup_join(on)"), _key(theirs, table, "lookup_join(on), table")
         one, other = evaluate.expr_type(pair[0], rows), evaluate.expr_type(pair[1], table)
         if one != other:
@@ -267,28 +282,6 @@ def _lookup_keys(on: object, rows: pa.Schema, table: pa.Schema) -> tuple[tuple[E
             raise ColumnError("the key of rows and table has other types", got=got, hint=hint)
         keys.append(pair)
     return tuple(keys)
-
-
-def _pairs(on: object) -> list[tuple[object, object]]:
-    listed = list(on.items()) if isinstance(on, Mapping) else [on] if isinstance(on, (str, Expr)) else _items(on)
-    if not listed:
-        hint = 'write on="user"'
-        raise PlanError("lookup_join has no key", got=shown(on), then="every row would find the whole table", hint=hint)
-    if len(listed) == 2 and all(isinstance(e, Expr) for e in listed):  # as for joins of streams: of rows, and of the table
-        return [(listed[0], listed[1])]
-    return [e if isinstance(e, tuple) else (e, e) for e in listed]
-
-
-def _items(on: object) -> list[Any]:
-    def names(e: object) -> bool:
-        return isinstance(e, (str, Expr)) or (
-            isinstance(e, tuple) and len(e) == 2 and all(isinstance(n, (str, Expr)) for n in e)
-        )
-
-    if isinstance(on, Sequence) and all(map(names, on)):
-        return list(on)
-    hint = 'write "user", ["user", "shop"], {"user": "customer"}, or for computed keys [(col("user").lower(), "customer")]'
-    raise PlanError("`on` names no columns", got=shown(on), hint=hint)
 
 
 def _key(key: object, schema: pa.Schema, where: str) -> Expr:
@@ -384,8 +377,8 @@ class JoinMethods(OptionMethods):
         right : TimedStream or KeyedStream
             The other stream, with a watermark of its own; results of a stage have one.
         on : str or Expr or list or dict, optional
-            The key columns: of one name on both sides, or left names with right ones. Or expressions: one for both sides, or a
-            pair with one for each, ``on=(col("a").lower(), col("b").lower())``; results have the left one's alias or text.
+            The key columns: of one name on both sides, or left names with right ones. Or expressions: one for both sides, or
+            pairs with one for each, ``on=[(col("a").lower(), "b")]``; results have the left one's alias or text.
             May be left out if both streams are keyed; the keys then go together in their order.
         lower, upper : int or timedelta or str
             How far the time of a right row may be from that of a left one, both bounds inclusive; ``int`` is milliseconds,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard, TypeVar
 
@@ -254,7 +254,11 @@ def read_range(
     """
     rule = fit.READ if of_library(source) else fit.SOURCE
     try:
-        for rows in (read or source.read)(json.loads(planned), schema.names):
+        given = (read or source.read)(json.loads(planned), schema.names)
+        if hasattr(given, "__dataframe__") or not isinstance(given, Iterable) or isinstance(given, (str, bytes, Mapping)):
+            what, got = f"the source {name} cannot be read, range {planned}: it gives no batches one by one", shown(given)
+            raise SourceError(what, got=got, hint=f"write `yield batch` in {type(source).__name__}.read, or return [batch]")
+        for rows in given:
             if isinstance(rows, Malformed):
                 if source.on_malformed != "side_output":
                     raise rows.error()

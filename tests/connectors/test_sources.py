@@ -45,6 +45,14 @@ class Listed(Source):
         yield from self.rows
 
 
+class Whole(Listed):
+    """Gives its rows at once."""
+
+    def read(self, planned: JsonValue, columns: Sequence[str]) -> Any:
+        """Its rows."""
+        return self.rows
+
+
 def stream(source: Source) -> Stream:
     node = node_of(source, None)
     return Stream(node, node.schema, NoRunner())
@@ -62,6 +70,7 @@ def test_the_driver_reads_what_a_source_plans() -> None:
 
 _ANY: list[Any] = [{1}, {1: 2}]  # what type checkers refuse
 BATCH = pa.record_batch({"at": pa.array([1, 2])})
+NOT_ONE_BY_ONE: list[Any] = [pa.table(BATCH), BATCH, BATCH.to_pandas(), None, {"at": [1]}, "at"]
 WRONG: list[tuple[Source, type[KrishivError], str]] = [
     (Listed(ZeroDivisionError("no")), SourceError, r"Listed cannot plan .*position None.*ZeroDivisionError.*Listed.plan"),
     (Listed(5), SourceError, "planned no batch.*got: 5"),
@@ -73,6 +82,10 @@ WRONG: list[tuple[Source, type[KrishivError], str]] = [
     (Listed(Planned("\ud800", [1])), SourceError, "cannot be noted"),
     (Listed(Planned(1, [[1]]), ValueError("gone")), SourceError, r"cannot be read .*range \[1\].: ValueError: gone"),
     (Listed(Planned(1, [1]), [5]), SourceError, "cannot be read"),
+    *(
+        (Whole(Planned(1, [1]), given), SourceError, "no batches one by one.*yield batch.*Whole.read")
+        for given in NOT_ONE_BY_ONE
+    ),
     (Listed(Planned(1, [1]), [pa.record_batch({"x": pa.array([1])})]), SourceError, "cannot be read.*at"),
     (Listed(Planned(1, [1]), [pa.record_batch({"at": pa.array(["x"])})]), SchemaError, "at"),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -171,6 +172,25 @@ def test_keys_of_a_second_stage_and_of_a_stream_without_watermark_yet() -> None:
     actual = results(plan, rows, [1])
     assert [row["s"] for row in actual] == [1, 3, 2]  # both long ones end at 39, in the order of their starts
     assert list(actual[0]) == ["length(site)", "window_start", "window_end", "s"]
+
+
+@pytest.mark.parametrize(
+    "on", [[("a", "b")], {"a": "b"}, [(col("a").lower(), "b")], [("a", col("b").upper())], [("a", "b"), ("v", "w")]]
+)
+def test_sides_meet_by_pairs_of_names_and_expressions(on: Any) -> None:
+    """In each join, as in a join with a table."""
+    left, right = timed("a string, v bigint, at bigint"), stream_of("b string, w bigint, rat bigint").watermark("rat", 0)
+    joins = [
+        left.interval_join(right, on, lower=0, upper=5),
+        left.asof_join(right, on, direction="forward", tolerance=5),
+        left.window_join(right, on, window=tumbling(5)),
+    ]
+    for join in joins:
+        driver = Driver(join)
+        sent = driver.send({"left": [{"a": "5", "v": 1, "at": 1}], "right": [{"b": "5", "w": 1, "rat": 2}]})
+        assert sent.results.num_rows + driver.close().results.num_rows == 1
+    rows = stream_of("a string, v bigint, at bigint").lookup_join(pa.table({"b": ["5"], "w": [1]}), on)
+    assert rows.watermark("at", 0).tumbling_window(5).agg(count())
 
 
 def test_one_expression_for_both_sides_next_to_a_column() -> None:
