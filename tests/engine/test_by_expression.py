@@ -190,7 +190,7 @@ def test_sides_meet_by_pairs_of_names_and_expressions(on: Any) -> None:
         sent = driver.send({"left": [{"a": "5", "v": 1, "at": 1}], "right": [{"b": "5", "w": 1, "rat": 2}]})
         assert sent.results.num_rows + driver.close().results.num_rows == 1
     rows = stream_of("a string, v bigint, at bigint").lookup_join(pa.table({"b": ["5"], "w": [1]}), on)
-    assert rows.watermark("at", 0).tumbling_window(5).agg(count())
+    Driver(rows.watermark("at", 0).tumbling_window(5).agg(count())).close()
 
 
 def test_one_expression_for_both_sides_next_to_a_column() -> None:
