@@ -22,6 +22,7 @@ from tests.in_process.test_evolution import Rows
 from tests.in_process.test_evolution_laws import OF_TWO, OPERATORS, OUT_OF_ORDER, RIGHT, SCHEMA, Times, drawn, rows_of
 from tests.in_process.test_evolution_random import try_all
 
+pytestmark = pytest.mark.filterwarnings("ignore:the MemorySink of query")  # its runs share it
 LAG, LONGER = (20_000, 20_000), (300_000, 300_000)
 KINDS = [name for name in OPERATORS if name != "union"]  # of one session each source is a stream of its own
 
@@ -36,6 +37,7 @@ class Live:
             self.streams[name], self.senders[name] = session.memory_stream(schema, name=name, spool=str(folder / name))
         self.checkpoint = str(folder / "checkpoint")
         self.query: Any = None
+        self.sink = MemorySink()  # of all its runs: a batch that a stop breaks off after it was published is run again
         self.results: list[str] = []
         self.how: list[str] = []
 
@@ -44,7 +46,7 @@ class Live:
         with pytest.MonkeyPatch.context() as patch:  # the operators of the laws, over these streams
             patch.setattr(laws, "stream_of", lambda schema: streams["left" if schema == SCHEMA else "right"])
             plan = OPERATORS[self.kind](times)
-        self.query, self.times = plan.start(MemorySink(), checkpoint=self.checkpoint, **more), times
+        self.query, self.times = plan.start(self.sink, checkpoint=self.checkpoint, **more), times
 
     def change(self, times: Times, *, in_place: bool) -> None:
         """Go on with other times."""
@@ -87,10 +89,10 @@ class Live:
         self.query.process_all_available()
         self.late = dict(self.query.progress.late)["late"]
         self.stop()
+        self.results = [repr(row) for tables in self.sink.tables.values() for table in tables for row in table.to_pylist()]
 
     def stop(self) -> None:
         self.query.stop()
-        self.results += map(repr, self.query.results().to_pylist())
 
 
 def live(seed: int, folder: Path, opened: Callable[[random.Random], Session]) -> str:
