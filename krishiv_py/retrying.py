@@ -55,6 +55,11 @@ class Backoff:
         self._next_s = min(2 * self._next_s, _LONGEST_S)
         return min(pause, left)
 
+    @property
+    def failed(self) -> bool:
+        """Return whether the last attempt failed."""
+        return self._since is not None
+
     def over(self) -> None:
         """Note that it went well: the next failure is a first one."""
         self._since, self._next_s = None, _FIRST_S
@@ -86,6 +91,8 @@ class RunningRetries:
         may_pass: Callable[[BaseException], bool] = lambda problem: verdict(problem) == "transient",
     ) -> None:
         self._limit_s, self._title, self._stopped, self._note, self._may_pass = limit_s, title, stopped, note, may_pass
+        self.gave_up = False
+        """True once the limit of a step was over."""
 
     def call(self, step: Callable[[], T]) -> T:
         """Return what a step gives, which may be repeated."""
@@ -94,10 +101,10 @@ class RunningRetries:
             try:
                 made = step()
             except Exception as problem:
-                pause = None
-                if not self._stopped.is_set() and self._may_pass(problem):
-                    pause = backoff.pause_s(time.monotonic())
+                passes = not self._stopped.is_set() and self._may_pass(problem)
+                pause = backoff.pause_s(time.monotonic()) if passes else None
                 if pause is None:
+                    self.gave_up |= passes
                     raise
                 self._note(str(problem))
                 if not failed:

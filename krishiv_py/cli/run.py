@@ -34,7 +34,7 @@ from krishiv_py.plan.checks import ENGINES, PROFILES, a_function
 from krishiv_py.plan.durations import to_us
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.process import own_process
-from krishiv_py.retrying import Backoff, retried
+from krishiv_py.retrying import retried
 from krishiv_py.session import Session
 from krishiv_py.transient import verdict
 
@@ -183,20 +183,13 @@ def _started(session: Session, function: Callable[[Session], Any], name: str, gi
     retry_s = session._runner.retry_s
     outputs = retried(lambda: made_by(given.job, function, session), retry_s, f"the job {name}")
     when = Batches.available_now() if given.until_idle else None if given.every is None else Batches.every(given.every)
-    backoff = Backoff(0 if given.engine == "in-process" else retry_s)  # in process the query tries again by itself
-    while True:
-        query = _query(session, outputs, name, given, when)
-        with _served(session, query, name, given):
-            code, problem = _wait(query, name)
-            if problem is not None and given.linger is not None and given.metrics_port is not None:
-                _say(f"{name}: its metrics are served for {given.linger} more: {problem}")
-                time.sleep(to_us(given.linger, "linger", allow_zero=True) / 1e6)
-        pause_s = backoff.pause_s(time.monotonic()) if problem is not None and problem.transient else None
-        if problem is None or pause_s is None:
-            return code if problem is None else _failed(problem)
-        _say(f"{name}: started again from its checkpoint: {problem}")
-        time.sleep(pause_s)
-        outputs = retried(lambda: made_by(given.job, function, session), retry_s, f"the job {name}")
+    query = _query(session, outputs, name, given, when)
+    with _served(session, query, name, given):
+        code, problem = _wait(query, name)
+        if problem is not None and given.linger is not None and given.metrics_port is not None:
+            _say(f"{name}: its metrics are served for {given.linger} more: {problem}")
+            time.sleep(to_us(given.linger, "linger", allow_zero=True) / 1e6)
+    return code if problem is None else _failed(problem)
 
 
 @contextlib.contextmanager

@@ -184,6 +184,8 @@ class Halt:
 
     stopping: threading.Event = attrs.field(factory=threading.Event)
     problem: BaseException | None = None
+    repeats: bool = False
+    """True where that failed in a batch that an earlier process had begun: it has failed there before."""
     thread: int | None = None
     """The thread a micro-batch runs in on the driver, while it does."""
 

@@ -90,6 +90,10 @@ class Closings:
         if self.requested is not None:
             self.requested.set()  # an earlier run may have left some
 
+    def again(self, begun: int) -> Closings:
+        """Return the requests as a new process has them, whose query goes on after a batch that has `begun`."""
+        return Closings(self.checkpoint, self.durable, begun, self.requested, self.kept)
+
     def begin(self, batch: int) -> bool:
         """Note what a batch takes, before its tasks run; gives whether there is anything, which tasks are to know.
 

@@ -95,6 +95,10 @@ class LookupTables:
     def __attrs_post_init__(self) -> None:
         self._loaded = [None for _ in self.tables]
 
+    def again(self, begun: int) -> LookupTables:
+        """Return the tables as a new process has them, whose query goes on after a batch that has `begun`."""
+        return LookupTables(self.checkpoint, self.tables, self.now, self.durable, begun, self.on_record, self.record, self.kept)
+
     def begin(self, batch: int) -> dict[str, TableVersion]:
         """See that every table is there in the version of a batch, before its tasks run.
 

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from typing import Any, ClassVar, Final, Literal
 
 import pyarrow as pa
@@ -21,8 +22,9 @@ from krishiv_py.engine.closing import keys_to_close
 from krishiv_py.errors import EnvironmentSetupError, KrishivError, OperatorError
 from krishiv_py.plan.checks import PathLike, a_path, wait_us
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.retrying import Backoff
 from krishiv_py.runtime.batch import BatchStoppedError, Halt
-from krishiv_py.runtime.checkpoint.sparklog import lost_file
+from krishiv_py.runtime.checkpoint.sparklog import is_back, lost_file
 from krishiv_py.runtime.closings import request
 from krishiv_py.runtime.query import BucketMetrics, QueryRows, RunningQuery
 from krishiv_py.runtime.savepoints import UnfinishedError
@@ -38,34 +40,67 @@ _TIMES: Final = 2
 _LATE: Final = "waiting for the Python worker to connect back"
 """Spark's words where the Python that publishes over Spark Connect did not begin in 10 s; that is fixed too."""
 _ATTEMPTS: Final = 5
+_STEADY_S: Final = 5
+"""So long a query has to run that was started again, to have found what was away."""
+
+
+def as_error(problem: BaseException, name: str, checkpoint: str) -> KrishivError:
+    """Return the error of ours for what ended the query of this `name`."""
+    error = lost_file(stack_trace(problem), name, checkpoint) or failure(problem, f"query {name!r}")
+    if not error.transient and is_back(str(error)):
+        error._verdict = "transient"
+    return error
 
 
 class Launched:
     """Stands for Spark's ``StreamingQuery`` where a query is waited for, asked and stopped.
 
+    Spark ends a query over what is away, as the store of its checkpoint. Then the query is started again from there, within
+    the limit for all that is away. A thread does that, so a query nobody asks about goes on as well.
+
     On a machine without a free core, or with a slow disk, a process may take longer to begin than Spark waits for it. No row
-    was read by then, so the query may be started again from its checkpoint as if nothing had been.
+    was read by then, so the query is started again twice in any case.
+
+    Parameters
+    ----------
+    start : callable
+        Starts Spark's query.
+    name : str
+        The name of the query, for warnings.
+    limit_s : float
+        For how long it is started again after a first failure, s.
+    passing : callable
+        Gives the error for what ended it, if a start may help.
+    note : callable
+        Gets what is away, and an empty text when it is back.
+    prepare : callable
+        Called before it is started again.
     """
 
-    def __init__(self, start: Callable[[], StreamingQuery], name: str) -> None:
-        self._start = start
-        self._name = name
-        self._turn = threading.Lock()
+    def __init__(
+        self,
+        start: Callable[[], StreamingQuery],
+        name: str,
+        limit_s: float = 0.0,
+        passing: Callable[[BaseException], KrishivError | None] = lambda problem: None,
+        note: Callable[[str], None] = lambda trouble: None,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._start, self._name, self._passing, self._note, self._prepare = start, name, passing, note, prepare
+        self._limit_s, self._backoff = limit_s, Backoff(limit_s)
         self._left = _TIMES
+        self._changed = threading.Condition()
+        self._starting = threading.Lock()
+        self._stopped = threading.Event()
+        self._waits = self._is_over = False
         self.query: StreamingQuery = start()
         """Spark's own handle, of the latest start."""
-        # a query nobody asks about must go on as well
         threading.Thread(target=self._watch, name=f"{name}-launched", daemon=True).start()
 
-    def _watch(self) -> None:
-        try:
-            self.await_termination()
-        except (PySparkException, Py4JError, OSError):
-            return  # reported to whoever waits for the query
-
     def is_active(self) -> bool:
-        """Return whether it runs."""
-        return bool(self.query.isActive) or self._again(self.query)
+        """Return whether it runs, or is to be started again."""
+        query = self.query
+        return bool(query.isActive) or (not self._stopped.is_set() and not self._has_ended(query))
 
     def await_termination(self) -> None:
         """Wait for its end, and raise what made it fail."""
@@ -76,16 +111,19 @@ class Launched:
         self._tried(lambda query: query.processAllAvailable())
 
     def exception(self) -> StreamingQueryException | None:
-        """Return what made it fail."""
+        """Return what made it fail; nothing where it was stopped before it was to be started again."""
         query = self.query
         error = query.exception()
-        return None if error is not None and self._again(query) else error
+        if error is None:
+            return None
+        ended = not self._waits if self._stopped.is_set() else self._has_ended(query)
+        return error if ended else None
 
     def stop(self) -> None:
         """Stop it; it is not started again."""
-        with self._turn:
-            self._left = 0
-        self.query.stop()
+        self._stopped.set()
+        with self._starting:
+            self.query.stop()
 
     def _tried(self, call: Callable[[StreamingQuery], object]) -> None:
         while True:
@@ -93,19 +131,83 @@ class Launched:
             try:
                 call(query)
             except StreamingQueryException:
-                if not self._again(query):
+                with self._changed:
+                    self._changed.wait_for(partial(self._is_decided, query))
+                if self.query is query:
                     raise
             else:
                 return
 
-    def _again(self, query: StreamingQuery) -> bool:
+    def _has_ended(self, query: StreamingQuery) -> bool:
+        """Return whether no other query follows this one, which has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waits or self._is_decided(query))
+            return self._is_over
+
+    def _is_decided(self, query: StreamingQuery) -> bool:
+        return self._is_over or self.query is not query
+
+    def _watch(self) -> None:
+        while True:
+            query = self.query
+            with suppress(PySparkException, Py4JError, OSError):  # reported to whoever waits for the query
+                if not self._is_back(query):
+                    query.awaitTermination()
+            if not self._went_on(query):
+                break
+        with self._changed:
+            self._is_over, self._waits = True, self._waits and self._stopped.is_set()
+            self._changed.notify_all()
+
+    def _is_back(self, query: StreamingQuery) -> bool:
+        """Return whether a query has ended; one that was started again, and runs for a while, has found what was away."""
+        if not self._backoff.failed:
+            return False
+        if query.awaitTermination(_STEADY_S):
+            return True
+        self._is_fine()
+        return False
+
+    def _is_fine(self) -> None:
+        if self._backoff.failed:
+            self._backoff.over()
+            self._note("")
+
+    def _went_on(self, query: StreamingQuery) -> bool:
         """Start another query in the place of this one, which has ended, where that may help; return whether there is one."""
-        with self._turn:
-            if self.query is not query:
-                return True
-            problem = query.exception()
-            if self._left == 0 or problem is None or _SLOW not in str(problem) or query.lastProgress is not None:
+        try:
+            problem: BaseException | None = query.exception()
+            is_slow = problem is not None and _SLOW in str(problem) and query.lastProgress is None
+            if problem is not None and query.lastProgress is not None:
+                self._is_fine()
+        except (PySparkException, Py4JError, OSError):
+            return False
+        while problem is not None and not self._stopped.is_set():
+            pause_s = self._pause_s(problem, is_slow=is_slow)
+            if pause_s is None:
                 return False
+            with self._changed:
+                self._waits = True
+                self._changed.notify_all()
+            self._stopped.wait(pause_s)
+            with self._starting:
+                if self._stopped.is_set():
+                    return False
+                try:
+                    self._prepare()
+                    started = self._start()
+                except (KrishivError, PySparkException, Py4JError, OSError) as again:
+                    problem, is_slow = again, False
+                    continue
+                with self._changed:
+                    self.query, self._waits = started, False
+                    self._changed.notify_all()
+            return True
+        return False
+
+    def _pause_s(self, problem: BaseException, *, is_slow: bool) -> float | None:
+        """Return how long to wait before the next start, and say that there is one; None where it would not help."""
+        if is_slow and self._left:
             self._left -= 1
             warnings.warn(
                 f"query {self._name!r}: Spark gave up waiting for a Python process to begin (10 s), before the first batch; "
@@ -113,8 +215,18 @@ class Launched:
                 RuntimeWarning,
                 stacklevel=2,
             )
-            self.query = self._start()
-            return True
+            return 0.0
+        error = failure(problem, f"query {self._name!r}") if is_slow else self._passing(problem)
+        if error is None:
+            return None
+        is_first = not self._backoff.failed
+        pause_s = self._backoff.pause_s(time.monotonic())
+        if pause_s is not None:
+            self._note(str(error))
+            if is_first:
+                text = f"query {self._name!r} tries again for {self._limit_s:g} s, from its checkpoint: {error}"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return pause_s
 
 
 def patiently(begin: Callable[[], StreamingQuery], name: str) -> StreamingQuery:
@@ -279,9 +391,10 @@ class StreamQuery(RunningQuery):
         return None if problem is None else self._as_error(problem)
 
     def _as_error(self, problem: BaseException) -> KrishivError:
-        return lost_file(stack_trace(problem), self._name, self._ledger.notes.checkpoint) or failure(
-            problem, f"query {self._name!r}"
-        )
+        error = as_error(problem, self._name, self._ledger.notes.checkpoint)
+        if error._verdict == "unknown" and self._halt.repeats:
+            error._verdict = "lasting"
+        return error
 
     def _raise_problem(self) -> None:
         problem = self._problem()

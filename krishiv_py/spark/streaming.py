@@ -19,7 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.engine.stage import PREPARE, Report, StageOperator
 from krishiv_py.engine.time_watch import TimeWatch
-from krishiv_py.errors import PlanError
+from krishiv_py.errors import KrishivError, PlanError
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.watermark import ONLY, Clocks
 from krishiv_py.logs import BatchLines, batch_part
@@ -48,7 +48,7 @@ from krishiv_py.runtime.ranges.spark_files import convert
 from krishiv_py.runtime.reading import ParquetReader, arrow_scanned
 from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.spark.publishing import Arrived, Handled, QueryOutput, outputs_of, task_output
-from krishiv_py.spark.query import Launched, StreamQuery
+from krishiv_py.spark.query import Launched, StreamQuery, as_error
 from krishiv_py.spark.scan import Reader, own_files, scan
 from krishiv_py.spark.setup.config import (
     CHUNK_FILE_BYTES,
@@ -180,21 +180,46 @@ class BatchSteps:
     control_writer: ControlWriter | None = None
     tables: LookupTables | None = None
     closings: Closings | None = None
+    _before: int = attrs.field(init=False)
+    """The last micro-batch that was begun by an earlier process."""
     _lines: BatchLines = attrs.field(init=False)
     retries: RunningRetries = attrs.field(init=False)
     """Tries again what fails over something that is away."""
 
     def __attrs_post_init__(self) -> None:
         self._lines = BatchLines(self.ahead.title, self.ledger.counted)
-        title, ledger = self.ahead.title, self.ledger
+        title, self._before = self.ahead.title, self.begun
 
         def may_pass(problem: BaseException) -> bool:
             return failed_batch(problem, title, 0).transient
 
-        def note(trouble: str) -> None:
-            ledger.trouble = trouble
+        self.retries = RunningRetries(self.retry_s, title, self.halt.stopping, self.note, may_pass)
 
-        self.retries = RunningRetries(self.retry_s, title, self.halt.stopping, note, may_pass)
+    def note(self, trouble: str) -> None:
+        """Let people see what is away, or that it is back."""
+        self.ledger.trouble = trouble
+
+    def passing(self, problem: BaseException) -> KrishivError | None:
+        """Return the error for what has ended the query, if it may go on from its checkpoint: no step was tried enough."""
+        error = as_error(self.halt.problem or problem, self.ahead.title, self.ledger.notes.checkpoint)
+        return error if error.transient and not self.retries.gave_up else None
+
+    def go_on(self) -> None:
+        """Begin again from what the checkpoint holds, as a new process would.
+
+        Raises
+        ------
+        CheckpointError
+            When it is not there.
+        """
+        self.lease.check()
+        self.halt.problem = None
+        self.begun = max(batches_of(self.ledger.notes.checkpoint), default=-1)
+        self.outputs = self.make_outputs()
+        if self.tables is not None:
+            self.tables = self.tables.again(self.begun)
+        if self.closings is not None:
+            self.closings = self.closings.again(self.begun)
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         self.halt.thread = threading.get_ident()
@@ -206,6 +231,7 @@ class BatchSteps:
             if self.halt.stopping.is_set():  # whatever the interruption came out as
                 raise BatchStoppedError() from None
             self.halt.problem = failed_batch(problem, self.plan.title, batch_id)
+            self.halt.repeats = batch_id <= self._before
             raise self.halt.problem from passable(cause(problem))
         finally:
             self.halt.thread = self.ledger.busy_since = None
@@ -485,7 +511,7 @@ def start(
             return with_sources(writer.start())
 
     def launch() -> Launched:
-        return Launched(begin, title)
+        return Launched(begin, title, retry_s, steps.passing, steps.note, steps.go_on)
 
     query = StreamQuery(
         launch(),

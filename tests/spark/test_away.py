@@ -13,7 +13,7 @@ import pytest
 
 from krishiv_py import Session, count
 from krishiv_py.connectors import OutputBatch, Planned, Source, TableSink
-from krishiv_py.errors import OperatorError
+from krishiv_py.errors import CheckpointError, OperatorError
 from krishiv_py.transient import verdict_of_text
 from tests.in_process.test_away import Flaky
 
@@ -155,6 +155,127 @@ def test_a_stop_ends_the_waiting(session: Session) -> None:
     began = time.monotonic()
     query.stop()
     assert time.monotonic() - began < 30 and query.status == "stopped"
+
+
+class Mount:
+    """A folder for a checkpoint that goes away and comes back, with nothing of what was written in its place meanwhile."""
+
+    def __init__(self, home: Path) -> None:
+        self.there, self.away = home / "mount", home / "away"
+        self.there.mkdir()
+
+    def go(self, back_in_s: float | None = None) -> None:
+        """Go away, and come back if a time is given."""
+        self.there.rename(self.away)
+        if back_in_s is not None:
+            threading.Timer(back_in_s, self.come_back).start()
+
+    def come_back(self) -> None:
+        """Come back."""
+        if self.there.exists():
+            self.there.rename(self.there.with_name(f"below {time.monotonic_ns()}"))
+        self.away.rename(self.there)
+
+
+class GoesAway(Flaky):
+    """Lets a mount go away for two seconds when it has got its second batch with rows."""
+
+    def __init__(self, mount: Mount) -> None:
+        super().__init__()
+        self.mount, self.left = mount, 2
+
+    def write_tables(self, batch: OutputBatch, tables: Sequence[pa.Table]) -> None:
+        """Take a batch."""
+        super().write_tables(batch, tables)
+        self.left -= bool(self.batches[batch.batch_id])
+        if not self.left:
+            self.left = -1
+            self.mount.go(back_in_s=2)
+
+
+@pytest.mark.parametrize("moment", ["between batches", "while a batch computes", "while a batch is published"])
+def test_a_checkpoint_that_was_away_is_gone_on_from(session: Session, tmp_path: Path, moment: str) -> None:
+    """Spark writes its own log there, and ends the query; what it writes in its place meanwhile counts for nothing."""
+    mount, flag = Mount(tmp_path), tmp_path / "flag"
+    there, away = str(mount.there), str(mount.away)
+
+    def goes(batch: pa.Table) -> pa.Table:
+        if flag.exists():
+            flag.unlink()
+            Path(there).rename(away)
+        return batch
+
+    sink = GoesAway(mount) if moment == "while a batch is published" else Flaky()
+    with Patient(session, 60):
+        stream, sender = session.memory_stream("at bigint", spool=str(tmp_path / "spool"))
+        plan = stream.map_batches(goes) if moment == "while a batch computes" else stream
+        counts = plan.watermark("at", 0).tumbling_window(10).agg(count())
+        query = counts.start(sink, checkpoint=str(mount.there / "check"))
+    for begin in range(0, 120, 30):
+        if moment == "between batches" and begin == 30:
+            mount.go(back_in_s=2)
+        if moment == "while a batch computes" and begin == 30:
+            flag.touch()
+            threading.Timer(3, lambda: away_is_back(mount, flag)).start()
+        sender.send([{"at": at} for at in range(begin, begin + 30, 5)])
+        query.process_all_available()
+    assert query.status == "running" and query.progress.rows == 24
+    until = time.monotonic() + 30
+    while query.progress.trouble and time.monotonic() < until:
+        time.sleep(0.1)
+    assert query.progress.trouble == ""
+    query.stop()
+    assert not mount.away.exists() and not flag.exists()
+    rows = [row for batch in sink.batches.values() for row in batch]
+    assert [(row["window_start"], row["count"]) for row in rows] == [(start, 2) for start in range(0, 110, 10)]
+
+
+def away_is_back(mount: Mount, flag: Path) -> None:
+    """Bring a mount back once a task has let it go."""
+    while flag.exists():
+        time.sleep(0.05)
+    time.sleep(1)
+    mount.come_back()
+
+
+def test_a_checkpoint_that_stays_away_ends_the_query_after_the_limit(session: Session, tmp_path: Path) -> None:
+    mount = Mount(tmp_path)
+    with Patient(session, 2):
+        stream, sender = session.memory_stream("at bigint", spool=str(tmp_path / "spool"))
+        counts = stream.watermark("at", 0).tumbling_window(10).agg(count())
+        query = counts.start(Flaky(), checkpoint=str(mount.there / "check"))
+    sender.send([{"at": 1}, {"at": 30}])
+    query.process_all_available()
+    mount.go()
+    sender.send([{"at": 40}])
+    with pytest.raises(CheckpointError, match=r"its checkpoint is gone.*Hint: mount it") as failed:
+        query.process_all_available()
+    assert failed.value.transient and query.status == "failed"
+    mount.come_back()
+    sink = Flaky()
+    with counts.start(sink, checkpoint=str(mount.there / "check")) as again:
+        again.process_all_available()
+    assert [(row["window_start"], row["count"]) for batch in sink.batches.values() for row in batch] == [(30, 1)]
+
+
+def test_a_stop_ends_the_waiting_for_a_checkpoint(session: Session, tmp_path: Path) -> None:
+    mount = Mount(tmp_path)
+    with Patient(session, 600):
+        stream, sender = session.memory_stream("at bigint", spool=str(tmp_path / "spool"))
+        counts = stream.watermark("at", 0).tumbling_window(10).agg(count())
+        query = counts.start(Flaky(), checkpoint=str(mount.there / "check"))
+    sender.send([{"at": 1}, {"at": 30}])
+    query.process_all_available()
+    mount.go()
+    sender.send([{"at": 40}])
+    until = time.monotonic() + 60
+    while not query.progress.trouble and time.monotonic() < until:
+        time.sleep(0.05)
+    assert query.progress.stuck["away"] and [query.status] == ["running"]
+    began = time.monotonic()
+    query.stop()
+    assert time.monotonic() - began < 30 and [query.status] == ["stopped"]
+    mount.come_back()
 
 
 def test_words_of_another_process() -> None:

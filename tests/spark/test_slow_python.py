@@ -1,4 +1,4 @@
-"""A Python process that is too slow for Spark, before the first batch of a query: the query goes on, and says so."""
+"""A query that Spark ends over a Python process that is too slow, or over what is away, goes on, and says so."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from pathlib import Path
 from typing import cast
@@ -17,7 +18,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py import Batches, ParquetSink, Session
-from krishiv_py.errors import EnvironmentSetupError
+from krishiv_py.errors import CheckpointError, EnvironmentSetupError, KrishivError
 from krishiv_py.spark.query import Launched, patiently
 from tests.spark.conftest import per_second, row, sorted_rows
 
@@ -45,7 +46,7 @@ class Failed:
         """What made it fail."""
         return self.problem
 
-    def awaitTermination(self) -> None:  # noqa: N802
+    def awaitTermination(self, timeout: float | None = None) -> None:  # noqa: N802
         """Wait for its end."""
         raise self.problem
 
@@ -81,7 +82,7 @@ def test_what_was_stopped_is_not_started_again() -> None:
     failing = threading.Event()
 
     class Running(Failed):
-        def awaitTermination(self) -> None:  # noqa: N802
+        def awaitTermination(self, timeout: float | None = None) -> None:  # noqa: N802
             failing.wait(10)
             super().awaitTermination()
 
@@ -95,6 +96,78 @@ def test_what_was_stopped_is_not_started_again() -> None:
     with pytest.raises(StreamingQueryException):
         launched.await_termination()
     assert len(begun) == 1
+
+
+class Runs:
+    """Stands for a query of Spark's that runs."""
+
+    isActive = True  # noqa: N815
+    lastProgress = None  # noqa: N815
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def exception(self) -> None:
+        """Nothing made it fail."""
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:  # noqa: N802
+        """Wait for its end."""
+        return self.ended.wait(timeout)
+
+    def stop(self) -> None:
+        """Stop it."""
+        self.isActive = False
+        self.ended.set()
+
+
+@pytest.mark.filterwarnings("ignore:query 'q' tries again:RuntimeWarning")
+def test_what_is_away_is_waited_for_within_the_limit() -> None:
+    begun, notes, prepared = list[object](), list[str](), list[int]()
+
+    def start() -> StreamingQuery:
+        begun.append(Failed("away") if len(begun) < 3 else Runs())
+        return cast("StreamingQuery", begun[-1])
+
+    def prepare() -> None:
+        prepared.append(1)
+        if len(prepared) == 2:
+            raise CheckpointError("gone", transient=True)
+
+    def passing(problem: BaseException) -> KrishivError | None:
+        return CheckpointError(str(problem))
+
+    launched = Launched(start, "q", 60, passing, notes.append, prepare)
+    until = time.monotonic() + 30
+    while (not notes or notes[-1]) and time.monotonic() < until:
+        assert launched.is_active() and launched.exception() is None
+        time.sleep(0.01)
+    assert (len(begun), len(prepared)) == (4, 4)
+    assert notes == ["away", "away", "gone", "away", ""]
+    launched.stop()
+    assert not launched.is_active() and launched.exception() is None
+
+
+@pytest.mark.filterwarnings("ignore:query 'q' tries again:RuntimeWarning")
+def test_the_limit_for_what_is_away_counts_from_the_first_failure() -> None:
+    begun: list[Failed] = []
+
+    def start() -> StreamingQuery:
+        begun.append(Failed("away"))
+        return cast("StreamingQuery", begun[-1])
+
+    launched = Launched(start, "q", 1, lambda problem: CheckpointError(str(problem)))
+    with pytest.raises(StreamingQueryException, match="away"):
+        launched.await_termination()
+    assert 2 < len(begun) < 12 and launched.exception() is begun[-1].problem and not launched.is_active()
+
+
+@pytest.mark.filterwarnings("ignore:query 'q' tries again:RuntimeWarning")
+def test_a_stop_ends_the_waiting_for_a_start() -> None:
+    launched = Launched(lambda: cast("StreamingQuery", Failed("away")), "q", 600, lambda problem: CheckpointError(str(problem)))
+    time.sleep(1)
+    assert launched.is_active()
+    launched.stop()
+    assert not launched.is_active() and launched.exception() is None
 
 
 @pytest.mark.filterwarnings("ignore:query 'q'.*started.*again:RuntimeWarning")

@@ -28,9 +28,10 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlparse
 
+import pyarrow as pa
 from typing_extensions import TypedDict
 
-from krishiv_py.errors import CheckpointError, cut, shown
+from krishiv_py.errors import CheckpointError, KrishivError, cut, shown
 from krishiv_py.replay_files import RANGE, open_sent
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
@@ -39,6 +40,7 @@ from krishiv_py.storage.files import store_at
 from krishiv_py.storage.local import DISK
 from krishiv_py.storage.notes import in_shape, no_folder, note_in, reading
 from krishiv_py.storage.store import Store
+from krishiv_py.transient import verdict_of_text
 
 _CRC: Final = b"crc\0"
 _ENTRY: Final = '{"path":'
@@ -448,6 +450,7 @@ _STORE: Final = re.compile(
 )
 _NOT_THERE: Final = re.compile(r"FileNotFoundException|NoSuchKey|Status Code: 404")
 _OWN: Final = re.compile(r"krishiv_py\.errors\.CheckpointError: ([^\n]+)")
+_MISSED: Final = re.compile(r"(?:^|: )((?:[a-z0-9]+://|/)[^\n]*?) is missing \(got: no such file\)")
 _NAME: Final = r"[^\s'\",;()\[\]]"
 _PATH: Final = re.compile(f"(?:[a-z0-9]+:)?/{_NAME}*/(?:state|offsets|commits|sources|metadata)(?:/{_NAME}+)?")
 
@@ -456,6 +459,14 @@ def lost_file(trace: str, name: str, checkpoint: str) -> CheckpointError | None:
     """Return the error for a query, `name`, that ended over a damaged or missing file of its checkpoint; None for any other
     end. `trace` is what Spark's exception and its causes say, with their stack traces.
     """
+    if not _is_there(f"{checkpoint}/krishiv/plan.json"):
+        return CheckpointError(
+            f"query {name!r} failed: its checkpoint is gone",
+            got=checkpoint,
+            then="the micro-batch is not finished",
+            hint="mount it, or put it back from a copy, and start the query again",
+            transient=True,
+        )
     own = _OWN.findall(trace)
     if own:
         return CheckpointError(f"query {name!r} failed: {own[-1]}")
@@ -463,17 +474,38 @@ def lost_file(trace: str, name: str, checkpoint: str) -> CheckpointError | None:
         return None
     causes = [line for line in trace.splitlines() if line.startswith("Caused by:") and "NullPointerException" not in line]
     cause = [trace.splitlines()[0], *causes][-1]
-    if _STORE.search(cause) and not _NOT_THERE.search(trace):
+    is_away = verdict_of_text(cause) == "transient"
+    if is_away or (_STORE.search(cause) and not _NOT_THERE.search(trace)):
         return CheckpointError(
             f"query {name!r} failed: the store did not take or give a file of the checkpoint",
             got=cut(cause.removeprefix("Caused by: ").strip(), 300),
             then="the micro-batch is not finished, and the checkpoint is as whole as before",
             hint="see that the store can be reached and its credentials are valid, and start the query again",
+            transient=is_away or None,
         )
     match = _PATH.search(trace)
+    was_away = match is not None and _NOT_THERE.search(trace) is not None and _is_there(match[0].removeprefix("file:"))
     where = match[0] if match else damaged_state(checkpoint) or f"a file of Spark's in {checkpoint}/state"
     what = f"query {name!r} failed: {where} cannot be read"
-    return CheckpointError(what, got=cut(cause.removeprefix("Caused by: ").strip(), 300), hint=NEW_CHECKPOINT)
+    got, hint = cut(cause.removeprefix("Caused by: ").strip(), 300), NEW_CHECKPOINT
+    if was_away:
+        hint = "it is there by now: start the query again"
+    return CheckpointError(what, got=got, hint=hint, transient=was_away or None)
+
+
+def is_back(text: str) -> bool:
+    """Return whether the text of an error names a missing file that is there by now: it was away."""
+    match = _MISSED.search(text)
+    return match is not None and _is_there(match[1])
+
+
+def _is_there(path: str) -> bool:
+    """Return whether there is a file; also False where its store does not answer."""
+    try:
+        store, where = store_at(path)
+        return store.exists(where)
+    except (OSError, KrishivError, pa.ArrowException):
+        return False
 
 
 _READER: Final = "_krishiv_reader_"
