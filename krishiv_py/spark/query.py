@@ -148,16 +148,18 @@ class Launched:
         return self._is_over or self.query is not query
 
     def _watch(self) -> None:
-        while True:
-            query = self.query
-            with suppress(PySparkException, Py4JError, OSError):  # reported to whoever waits for the query
-                if not self._is_back(query):
-                    query.awaitTermination()
-            if not self._went_on(query):
-                break
-        with self._changed:
-            self._is_over, self._waits = True, self._waits and self._stopped.is_set()
-            self._changed.notify_all()
+        try:
+            while True:
+                query = self.query
+                with suppress(PySparkException, Py4JError, OSError):  # reported to whoever waits for the query
+                    if not self._is_back(query):
+                        query.awaitTermination()
+                if not self._went_on(query):
+                    return
+        finally:
+            with self._changed:
+                self._is_over, self._waits = True, self._waits and self._stopped.is_set()
+                self._changed.notify_all()
 
     def _is_back(self, query: StreamingQuery) -> bool:
         """Return whether a query has ended; one that was started again, and runs for a while, has found what was away."""

@@ -170,6 +170,17 @@ def test_a_stop_ends_the_waiting_for_a_start() -> None:
     assert not launched.is_active() and launched.exception() is None
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_nobody_waits_for_ever_where_an_end_cannot_be_looked_at() -> None:
+    def passing(problem: BaseException) -> KrishivError | None:
+        raise ZeroDivisionError
+
+    launched = Launched(lambda: cast("StreamingQuery", Failed("away")), "q", 600, passing)
+    with pytest.raises(StreamingQueryException, match="away"):
+        launched.await_termination()
+    assert not launched.is_active() and launched.exception() is not None
+
+
 @pytest.mark.filterwarnings("ignore:query 'q'.*started.*again:RuntimeWarning")
 def test_a_server_gets_more_time_for_its_process() -> None:
     late = PySparkException("(java.net.SocketTimeoutException) Timed out while waiting for the Python worker to connect back")
