@@ -217,7 +217,7 @@ def test_a_checkpoint_that_was_away_is_gone_on_from(session: Session, tmp_path: 
         if moment == "while a batch computes" and begin == 30:
             flag.touch()
             threading.Timer(3, lambda: away_is_back(mount, flag)).start()
-        sender.send([{"at": at} for at in range(begin, begin + 30, 5)])
+        sender.send([{"at": moment_sent} for moment_sent in range(begin, begin + 30, 5)])
         query.process_all_available()
     assert query.status == "running" and query.progress.rows == 24
     until = time.monotonic() + 30
