@@ -24,7 +24,7 @@ from krishiv_py.plan.checks import PathLike, a_path, wait_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.retrying import Backoff
 from krishiv_py.runtime.batch import BatchStoppedError, Halt
-from krishiv_py.runtime.checkpoint.sparklog import is_back, lost_file
+from krishiv_py.runtime.checkpoint.sparklog import gone_checkpoint, is_back, lost_file
 from krishiv_py.runtime.closings import request
 from krishiv_py.runtime.query import BucketMetrics, QueryRows, RunningQuery
 from krishiv_py.runtime.savepoints import UnfinishedError
@@ -46,7 +46,8 @@ _STEADY_S: Final = 5
 
 def as_error(problem: BaseException, name: str, checkpoint: str) -> KrishivError:
     """Return the error of ours for what ended the query of this `name`."""
-    error = lost_file(stack_trace(problem), name, checkpoint) or failure(problem, f"query {name!r}")
+    lost = gone_checkpoint(name, checkpoint) or lost_file(stack_trace(problem), name, checkpoint)
+    error = lost or failure(problem, f"query {name!r}")
     if not error.transient and is_back(str(error)):
         error._verdict = "transient"
     return error

@@ -36,7 +36,7 @@ from krishiv_py.replay_files import RANGE, open_sent
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
-from krishiv_py.storage.files import store_at
+from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.local import DISK
 from krishiv_py.storage.notes import in_shape, no_folder, note_in, reading
 from krishiv_py.storage.store import Store
@@ -455,10 +455,8 @@ _NAME: Final = r"[^\s'\",;()\[\]]"
 _PATH: Final = re.compile(f"(?:[a-z0-9]+:)?/{_NAME}*/(?:state|offsets|commits|sources|metadata)(?:/{_NAME}+)?")
 
 
-def lost_file(trace: str, name: str, checkpoint: str) -> CheckpointError | None:
-    """Return the error for a query, `name`, that ended over a damaged or missing file of its checkpoint; None for any other
-    end. `trace` is what Spark's exception and its causes say, with their stack traces.
-    """
+def gone_checkpoint(name: str, checkpoint: str) -> CheckpointError | None:
+    """Return the error for a query, `name`, that ended while its checkpoint is not there; None where it is."""
     if not _is_there(f"{checkpoint}/krishiv/plan.json"):
         return CheckpointError(
             f"query {name!r} failed: its checkpoint is gone",
@@ -467,6 +465,13 @@ def lost_file(trace: str, name: str, checkpoint: str) -> CheckpointError | None:
             hint="mount it, or put it back from a copy, and start the query again",
             transient=True,
         )
+    return None
+
+
+def lost_file(trace: str, name: str, checkpoint: str) -> CheckpointError | None:
+    """Return the error for a query, `name`, that ended over a damaged or missing file of its checkpoint; None for any other
+    end. `trace` is what Spark's exception and its causes say, with their stack traces.
+    """
     own = _OWN.findall(trace)
     if own:
         return CheckpointError(f"query {name!r} failed: {own[-1]}")
@@ -484,7 +489,8 @@ def lost_file(trace: str, name: str, checkpoint: str) -> CheckpointError | None:
             transient=is_away or None,
         )
     match = _PATH.search(trace)
-    was_away = match is not None and _NOT_THERE.search(trace) is not None and _is_there(match[0].removeprefix("file:"))
+    here = match is not None and is_local_path(match[0])  # a bucket has no mount
+    was_away = here and match is not None and _NOT_THERE.search(trace) is not None and _is_there(match[0].removeprefix("file:"))
     where = match[0] if match else damaged_state(checkpoint) or f"a file of Spark's in {checkpoint}/state"
     what = f"query {name!r} failed: {where} cannot be read"
     got, hint = cut(cause.removeprefix("Caused by: ").strip(), 300), NEW_CHECKPOINT
