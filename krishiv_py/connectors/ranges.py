@@ -254,11 +254,15 @@ def read_range(
     """
     rule = fit.READ if of_library(source) else fit.SOURCE
     try:
-        given = (read or source.read)(json.loads(planned), schema.names)
-        if hasattr(given, "__dataframe__") or not isinstance(given, Iterable) or isinstance(given, (str, bytes, Mapping)):
-            what, got = f"the source {name} cannot be read, range {planned}: it gives no batches one by one", shown(given)
+        read_rows = (read or source.read)(json.loads(planned), schema.names)
+        if (
+            hasattr(read_rows, "__dataframe__")
+            or not isinstance(read_rows, Iterable)
+            or isinstance(read_rows, (str, bytes, Mapping))
+        ):
+            what, got = f"the source {name} cannot be read, range {planned}: it gives no batches one by one", shown(read_rows)
             raise SourceError(what, got=got, hint=f"write `yield batch` in {type(source).__name__}.read, or return [batch]")
-        for rows in given:
+        for rows in read_rows:
             if isinstance(rows, Malformed):
                 if source.on_malformed != "side_output":
                     raise rows.error()

@@ -82,10 +82,7 @@ WRONG: list[tuple[Source, type[KrishivError], str]] = [
     (Listed(Planned("\ud800", [1])), SourceError, "cannot be noted"),
     (Listed(Planned(1, [[1]]), ValueError("gone")), SourceError, r"cannot be read .*range \[1\].: ValueError: gone"),
     (Listed(Planned(1, [1]), [5]), SourceError, "cannot be read"),
-    *(
-        (Whole(Planned(1, [1]), given), SourceError, "no batches one by one.*yield batch.*Whole.read")
-        for given in NOT_ONE_BY_ONE
-    ),
+    *((Whole(Planned(1, [1]), rows), SourceError, "no batches one by one.*yield batch.*Whole.read") for rows in NOT_ONE_BY_ONE),
     (Listed(Planned(1, [1]), [pa.record_batch({"x": pa.array([1])})]), SourceError, "cannot be read.*at"),
     (Listed(Planned(1, [1]), [pa.record_batch({"at": pa.array(["x"])})]), SchemaError, "at"),
 ]
