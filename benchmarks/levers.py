@@ -25,7 +25,7 @@ from krishiv_py import col, count
 from krishiv_py import sum as total
 from krishiv_py.arrays.grouping import group
 from krishiv_py.engine.stage import split
-from krishiv_py.kernels.prepare import Prepare
+from krishiv_py.kernels.prepare import RowPreparer
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results import WindowOperator
 from krishiv_py.kernels.spec import Moment
@@ -54,7 +54,7 @@ def line(step: str, choice: str, action: Callable[[], object], size: int | None 
 def ready(table: pa.Table) -> tuple[WindowOperator, pa.Table]:
     """The operator of J1, and rows as it takes them."""
     spec = windowed(keyed(stream_of(SCHEMA), JOBS["J1"]), JOBS["J1"]).agg(count(col("*")), total(col("amount")))._spec()
-    return operator_for(spec), Prepare(spec)(table.combine_chunks().to_batches()[0], UNSET).rows
+    return operator_for(spec), RowPreparer(spec)(table.combine_chunks().to_batches()[0], UNSET).rows
 
 
 def by_library(rows: pa.Table) -> dict[str, Callable[[], int]]:

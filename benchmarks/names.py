@@ -22,7 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from krishiv_py.plan.nodes import FileSource
-from krishiv_py.runtime.ranges.folders import FolderSource, Taken
+from krishiv_py.runtime.ranges.folders import FolderSource, PlannedNames
 from krishiv_py.runtime.reading import file_reader
 from krishiv_py.storage.files import files_at
 
@@ -45,7 +45,7 @@ def megabytes() -> float:
 def start(folder: str) -> tuple[float, float]:
     """CPU seconds and memory of reading the names; for a process of its own."""
     before, began = megabytes(), time.process_time()
-    taken = Taken.open(folder, durable=False)
+    taken = PlannedNames.open(folder, durable=False)
     took = time.process_time() - began
     taken.loaded = []  # as when the source was looked at
     gc.collect()
@@ -64,7 +64,7 @@ def folder_of(files: int, home: str) -> FolderSource:
 def measure(files: int, names: int) -> list[tuple[str, str]]:
     """Figures by what they are of."""
     with tempfile.TemporaryDirectory() as home:
-        folder, taken = folder_of(files, home), Taken(f"{home}/names", durable=False)
+        folder, taken = folder_of(files, home), PlannedNames(f"{home}/names", durable=False)
         folder.plans(taken)
         result = [
             (f"list {files} files, s", f"{seconds(lambda: files_at(f'{home}/in', literal=True)):.3f}"),
@@ -73,7 +73,7 @@ def measure(files: int, names: int) -> list[tuple[str, str]]:
         Path(f"{home}/in/one.json").write_text('{"at": 1}\n')
         result.append((f"find and plan 1 new file next to {files}, s", f"{seconds(lambda: folder.plan(None)):.3f}"))
         dice = random.Random(1)
-        many = Taken(f"{home}/many", durable=False)
+        many = PlannedNames(f"{home}/many", durable=False)
         paths = [(f"/data/events/{n // _A_PART:04d}/{uuid.UUID(int=dice.getrandbits(128))}.json", n) for n in range(names)]
         began, slowest = time.process_time(), 0.0
         for i in range(0, names, _A_PART):

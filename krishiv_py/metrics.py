@@ -111,7 +111,7 @@ class Reading:
 
 
 @attrs.frozen
-class Shown:
+class MetricSamples:
     """One metric: its name without prefix, and its samples by the value of its own label (``""`` where it has none)."""
 
     name: str
@@ -150,21 +150,23 @@ def seconds(time_us: int) -> float:
     return time_us / 1_000_000
 
 
-def _counted(name: str, text: str, counter: str, *, always: bool = True) -> Shown:
+def _counted(name: str, text: str, counter: str, *, always: bool = True) -> MetricSamples:
     def samples(progress: Progress) -> dict[str, float]:
         return {"": progress.counters.get(counter, 0)} if always or counter in progress.counters else {}
 
-    return Shown(name, text, "counter", samples)
+    return MetricSamples(name, text, "counter", samples)
 
 
-def _gauge(name: str, text: str, value: Callable[[Progress], float]) -> Shown:
-    return Shown(name, text, "gauge", lambda progress: {"": value(progress)})
+def _gauge(name: str, text: str, value: Callable[[Progress], float]) -> MetricSamples:
+    return MetricSamples(name, text, "gauge", lambda progress: {"": value(progress)})
 
 
 def _by(
     label: str, name: str, text: str, kind: Literal["counter", "gauge"], of: Callable[[Progress], Mapping[str, float]]
-) -> Shown:
-    return Shown(name, text, kind, lambda progress: {redacted(one): value for one, value in of(progress).items()}, label)
+) -> MetricSamples:
+    return MetricSamples(
+        name, text, kind, lambda progress: {redacted(one): value for one, value in of(progress).items()}, label
+    )
 
 
 def _refused(progress: Progress) -> dict[str, float]:
@@ -212,7 +214,7 @@ SHOWN: Final = (
     _counted("very_late_events", "Rows with event time below watermark minus allowed lateness", "very_late"),
     _counted("mildly_late_events", "Rows behind the watermark by no more than the allowed lateness", "mildly_late"),
     _counted("future_events", "Rows of clocks that run ahead of the future tolerance", "future"),
-    Shown("refused_events", "Rows that entered no window, by reason", "counter", _refused, "reason"),
+    MetricSamples("refused_events", "Rows that entered no window, by reason", "counter", _refused, "reason"),
     _counted("firings", "Result rows fired", "firings"),
     _counted("ttl_dropped", "Windows (look-back windows: rows) dropped with their key", "ttl_dropped", always=False),
     _counted("close_key_dropped", "Windows (look-back windows: rows) dropped by close_key", "close_key_dropped", always=False),
@@ -220,23 +222,25 @@ SHOWN: Final = (
     _counted("limited_rows", "Rows refused by max_rows_per_window, or by max_rows_per_key of a join", "limited", always=False),
     _counted("limited_results", "Results over the newest max_rows_per_key rows only", "limited_results", always=False),
     # a gauge but in name: the ending is one of histograms, which Prometheus' own check lets pass only where no type is given
-    Shown("pending_window_count", "Windows open, as in the progress", "untyped", lambda p: {"": p.open_windows}),
+    MetricSamples("pending_window_count", "Windows open, as in the progress", "untyped", lambda p: {"": p.open_windows}),
     _gauge("state_rows", "Rows and partial aggregates in state", lambda p: p.open_rows),
     _gauge("state_bytes", "Bytes of state", lambda p: p.state_bytes),
     _gauge("last_batch_id", "The last finished micro-batch, -1 before the first", lambda p: p.batch_id),
     _gauge("watermark_seconds", "Watermark, seconds since the epoch; -Inf while unset", lambda p: seconds(p.watermark_us)),
     _gauge("batch_duration_seconds", "How long the last finished micro-batch took", lambda p: p.batch_seconds),
-    Shown("last_batch_timestamp_seconds", "When the last micro-batch ended, seconds since the epoch", "gauge", _ended),
-    Shown("source_watermark_seconds", "Watermark of a declared source, seconds since the epoch", "gauge", _by_source, "source"),
-    Shown("source_idle", "1 for a declared source that no watermark waits for, else 0", "gauge", _idle, "source"),
+    MetricSamples("last_batch_timestamp_seconds", "When the last micro-batch ended, seconds since the epoch", "gauge", _ended),
+    MetricSamples(
+        "source_watermark_seconds", "Watermark of a declared source, seconds since the epoch", "gauge", _by_source, "source"
+    ),
+    MetricSamples("source_idle", "1 for a declared source that no watermark waits for, else 0", "gauge", _idle, "source"),
     _by("output", "sink_rows", "Rows that went to an output, late rows among them", "counter", lambda p: p.sink_rows),
     _by("source", "source_backlog", "Records or files of a source that no micro-batch has taken", "gauge", lambda p: p.backlog),
     _by("partition", "partition_backlog", "The same by partition of a source", "gauge", lambda p: p.partition_backlog),
     _by("source", "held_back", "How often a source had to wait for others", "counter", lambda p: p.held_back),
-    Shown("query_state", "1 for the state a query is in, else 0", "gauge", _states, "state", whole=True),
-    Shown("query_stuck", "1 for each reason why a query does not go on, else 0", "gauge", _stuck, "reason", whole=True),
-    Shown("batch_running_seconds", "How long the batch in hand has run", "gauge", _busy, whole=True),
-    Shown("backlog_age_seconds", "For how long there has been a backlog", "gauge", _waiting, whole=True),
+    MetricSamples("query_state", "1 for the state a query is in, else 0", "gauge", _states, "state", whole=True),
+    MetricSamples("query_stuck", "1 for each reason why a query does not go on, else 0", "gauge", _stuck, "reason", whole=True),
+    MetricSamples("batch_running_seconds", "How long the batch in hand has run", "gauge", _busy, whole=True),
+    MetricSamples("backlog_age_seconds", "For how long there has been a backlog", "gauge", _waiting, whole=True),
 )
 
 

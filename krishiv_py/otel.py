@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import PlanError, from_extra, shown
 from krishiv_py.logs import BatchTimes, Watch, hand, unwatch, watch
-from krishiv_py.metrics import PREFIX, SHOWN, Observed, Shown, readings
+from krishiv_py.metrics import PREFIX, SHOWN, MetricSamples, Observed, readings
 from krishiv_py.version import __version__
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Exported(ClosedAtEnd):
         self._make()
         atexit.unregister(self.close)
 
-    def _observed(self, one: Shown) -> Callable[[Any], Iterator[Any]]:
+    def _observed(self, one: MetricSamples) -> Callable[[Any], Iterator[Any]]:
         def observe(_: Any) -> Iterator[Any]:
             for query in self._queries:
                 for labels, sample in one.samples(readings(query)):

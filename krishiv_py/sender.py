@@ -40,7 +40,7 @@ class _Waiting:
     written: Future[int]
 
 
-class Lingering:
+class SendBuffer:
     """Gathers tables for a while, then writes them as one.
 
     Parameters
@@ -142,7 +142,7 @@ class Lingering:
             one.written.set_result(number)
 
 
-_lingering: Final[weakref.WeakSet[Lingering]] = weakref.WeakSet()
+_lingering: Final[weakref.WeakSet[SendBuffer]] = weakref.WeakSet()
 
 
 @atexit.register
@@ -216,7 +216,7 @@ class Sender(ClosedAtEnd, OfOneProcess, Generic[T]):
         spool.tidy()
         self._closed = spool.closed()
         self._over = False
-        self._lingering = Lingering(self._write, linger_us, max_batch_rows) if linger_us else None
+        self._lingering = SendBuffer(self._write, linger_us, max_batch_rows) if linger_us else None
 
     @property
     def closed(self) -> bool:

@@ -18,7 +18,7 @@ import pytest
 from krishiv_py.connectors.ranges import RangeSource, next_ranges
 from krishiv_py.errors import CheckpointError, SourceError
 from krishiv_py.plan.nodes import FileSource
-from krishiv_py.runtime.ranges.folders import FolderSource, Taken, as_folder, files_in
+from krishiv_py.runtime.ranges.folders import FolderSource, PlannedNames, as_folder, files_in
 from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.ranges.planning import RangePlanner
 from krishiv_py.runtime.ranges.spark_files import convert
@@ -199,25 +199,25 @@ def test_a_parquet_file_that_was_not_finished_is_read_when_it_is(tmp_path: Path)
 
 
 def test_names_are_kept_in_few_parts_and_none_is_forgotten(tmp_path: Path) -> None:
-    taken = Taken(str(tmp_path / "files"), durable=False)
+    taken = PlannedNames(str(tmp_path / "files"), durable=False)
     seeded, every = random.Random(5), set[str]()
     for batch in range(200):
         new = {f"/in/{seeded.randrange(10)}/{batch}-{n}.json" for n in range(seeded.choice([1, 1, 1, 30]))}
         taken.add((name, 1) for name in new)
         taken.keep([(name, 1) for name in new], batch)
         every |= new
-    again = Taken.open(str(tmp_path / "files"), durable=False)
+    again = PlannedNames.open(str(tmp_path / "files"), durable=False)
     assert again.count == len(every) and again.upto == 199
     assert all(os.path.basename(n) in again.known(os.path.dirname(n)) for n in every)
     parts = sorted((tmp_path / "files").glob("*.parquet"))
     assert len(parts) < 30
     parts[len(parts) // 2].unlink()
     with pytest.raises(CheckpointError, match="is missing"):
-        Taken.open(str(tmp_path / "files"), durable=False)
+        PlannedNames.open(str(tmp_path / "files"), durable=False)
 
 
 def test_many_names_are_small_and_are_not_written_again(tmp_path: Path) -> None:
-    taken = Taken(str(tmp_path / "files"), durable=False)
+    taken = PlannedNames(str(tmp_path / "files"), durable=False)
     taken.keep([(f"/in/part-{n:07d}.json", n) for n in range(100_000)], 0)
     size = sum(p.stat().st_size for p in (tmp_path / "files").iterdir())
     assert size < 1_000_000
@@ -260,7 +260,7 @@ def test_a_range_is_noted_as_text(tmp_path: Path) -> None:
     put(tmp_path / "in/ä #1%20.json")
     one = planner(tmp_path)
     assert isinstance(one.node.source, FolderSource)
-    one.node.source.plans(Taken(str(tmp_path / "files"), durable=False))
+    one.node.source.plans(PlannedNames(str(tmp_path / "files"), durable=False))
     actual = next_ranges(one.node.source, "files", None)
     assert actual is not None and files_in(actual)[0][0] == f"file:{tmp_path}/in/ä #1%20.json"
     assert next_ranges(one.node.source, "files", actual.position) is None

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from krishiv_py import SchemaError, SenderClosedError, SpoolError
 from krishiv_py.replay_log import ReplayLog, control_of
-from krishiv_py.sender import Lingering, Sender
+from krishiv_py.sender import SendBuffer, Sender
 from krishiv_py.storage.local import private_folder
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -62,7 +62,7 @@ def test_full_batches_do_not_wait_and_no_send_is_divided(sizes: list[int], most:
         written.append(table.num_rows)
         return len(written)
 
-    lingering = Lingering(write, 60_000_000, most)
+    lingering = SendBuffer(write, 60_000_000, most)
     futures = [lingering.add(pa.table({"n": pa.array(range(size), pa.int64())})) for size in sizes]
     lingering.close()
     assert [f.result(0) for f in futures] == sorted(f.result(0) for f in futures)

@@ -18,7 +18,7 @@ from krishiv_py.plan.nodes import FrameSource, Stage, UnionSource, source_of
 
 if TYPE_CHECKING:
     from krishiv_py.planner import history
-    from krishiv_py.planner.physical import PhysicalPlan, Read
+    from krishiv_py.planner.physical import PhysicalPlan, SourceRead
 else:
     history = lazy("krishiv_py.planner.history")
 
@@ -97,7 +97,7 @@ def _archive(name: str, archive: object) -> history.Archive:
     return history.Archive(archive._node, archive.schema)
 
 
-def _offsets(name: str, given: Mapping[Any, Any], read: Read) -> dict[str, dict[str, int]]:
+def _offsets(name: str, given: Mapping[Any, Any], read: SourceRead) -> dict[str, dict[str, int]]:
     """Return offsets by topic and partition."""
     source = read.source.source if isinstance(read.source, RangeSource) else None
     if not isinstance(source, KafkaSource):

@@ -29,7 +29,7 @@ from krishiv_py.plan.joins import (
     LookupType,
     WindowJoin,
 )
-from krishiv_py.plan.nodes import BatchFunction, Draft, MapBatches, Node, Stage, names_time, source_of
+from krishiv_py.plan.nodes import BatchFunction, MapBatches, Node, Stage, StageDraft, names_time, source_of
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.schema import check_key_type, is_key_type, key_hint, require_columns, time_kind
@@ -172,7 +172,7 @@ def whole_ticks(sides: Sides, name: str, bound_us: int) -> None:
         raise PlanError(f"`{name}` is finer than the time columns", got=f"{bound_us} µs", then=then, hint=hint)
 
 
-def merged_draft(left: Draft, right: Draft) -> Draft:
+def merged_draft(left: StageDraft, right: StageDraft) -> StageDraft:
     """Return what was set before the join, of either side; it may be set after it as well."""
     explicit = left.explicit if right.explicit == ExplicitOptions() else right.explicit
     hint = "name one after the join instead, .interval_join(...).with_late_event_handler(...): its rows have a column `side`"

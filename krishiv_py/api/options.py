@@ -16,7 +16,7 @@ from krishiv_py.errors import PlanError, shown
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.plan.nodes import Draft, only_results
+from krishiv_py.plan.nodes import StageDraft, only_results
 from krishiv_py.plan.options.late import LateEventHandler, OnError
 from krishiv_py.plan.options.query import (
     PRESETS,
@@ -46,7 +46,7 @@ else:
 class OptionMethods(ShownInALine):
     """A stage with its draft; each step returns a new stage, the old one stays as it was."""
 
-    _draft: Draft = attrs.field(repr=shown_text)
+    _draft: StageDraft = attrs.field(repr=shown_text)
     _runner: Runner
 
     @property
@@ -78,7 +78,7 @@ class OptionMethods(ShownInALine):
         """
         return self._optional().late_handler
 
-    def _optional(self) -> Draft:
+    def _optional(self) -> StageDraft:
         """Return the draft that options belong to."""
         return self._draft
 
@@ -92,7 +92,7 @@ class OptionMethods(ShownInALine):
     def _with(self, **changes: Any) -> Self:
         return attrs.evolve(self, draft=attrs.evolve(self._draft, **changes))
 
-    def _results(self, stage: Draft) -> ResultStream:
+    def _results(self, stage: StageDraft) -> ResultStream:
         """Return the checked results of a `stage` made of this stream."""
         return results.results_of(stage, self._runner)
 

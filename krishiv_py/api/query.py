@@ -17,7 +17,7 @@ from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import PathLike
 from krishiv_py.plan.durations import Duration, TimePoint
-from krishiv_py.plan.options.query import Batches, Begin, Handed
+from krishiv_py.plan.options.query import Batches, HandoverOptions, StartPoint
 from krishiv_py.plan.running import Counters, Progress
 
 if TYPE_CHECKING:
@@ -630,7 +630,7 @@ class Runner(Protocol):
         checkpoint: str | None,
         batches: Batches,
         name: str | None,
-        begin: Begin | None = None,
+        begin: StartPoint | None = None,
     ) -> Query:
         """Start an unbounded query, with a sink for each output of the plan; it may `begin` from a savepoint."""
 
@@ -640,7 +640,7 @@ class Runner(Protocol):
         Sources named by `bootstrap` have archives.
         """
 
-    def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
+    def to_dataframe(self, plan: PhysicalPlan, handed: HandoverOptions | None = None) -> Any:
         """Return a Spark DataFrame of results; with `handed` of what a query of its own hands over."""
 
 
@@ -664,7 +664,7 @@ class NoRunner:
         checkpoint: str | None,
         batches: Batches,
         name: str | None,
-        begin: Begin | None = None,
+        begin: StartPoint | None = None,
     ) -> Query:
         """Refuse."""
         self._refuse("start()")
@@ -673,6 +673,6 @@ class NoRunner:
         """Refuse."""
         self._refuse("explain(against=...)")
 
-    def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
+    def to_dataframe(self, plan: PhysicalPlan, handed: HandoverOptions | None = None) -> Any:
         """Refuse."""
         self._refuse("to_dataframe()")

@@ -151,7 +151,7 @@ class Components:
         return self.ends[self.ids]
 
 
-class Codes:
+class PairCodes:
     """Pairs (group, value) as single integers in the same order, so that one sort or running maximum serves all groups."""
 
     def __init__(self, groups: Ints, values: Ints) -> None:
@@ -175,7 +175,7 @@ class Codes:
 
 def running_reach(groups: Ints, ends: Ints) -> Ints:
     """Return the largest end so far within each group; rows must be sorted by group."""
-    coded = Codes(groups, ends)
+    coded = PairCodes(groups, ends)
     return coded.values(groups, np.maximum.accumulate(coded.codes))
 
 
@@ -195,7 +195,7 @@ def components(groups: Ints, starts: Ints, ends: Ints, *, touching: bool) -> Com
     if n == 0:
         none = np.empty(0, np.int64)
         return Components(none, none, none, 0)
-    order = np.argsort(Codes(groups, starts).codes)  # equal ones are of one component, whatever their order
+    order = np.argsort(PairCodes(groups, starts).codes)  # equal ones are of one component, whatever their order
     g, a = groups[order], starts[order]
     reach = running_reach(g, ends[order])
     opens = np.ones(n, np.bool_)

@@ -24,7 +24,7 @@ from krishiv_py.plan.checks import ENGINES, PROFILES
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.several import several
 from krishiv_py.runtime.beginning import changes_against
-from krishiv_py.runtime.capture import Captured
+from krishiv_py.runtime.capture import OpenCapture
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, engine_of
 from krishiv_py.runtime.savepoints import is_savepoint
 from krishiv_py.session import Session
@@ -71,7 +71,7 @@ def write_capture(given: argparse.Namespace) -> None:
             leave_out=given.leave_out,
             hashes=given.hash,
         )
-    batches = Captured.open(folder).batches
+    batches = OpenCapture.open(folder).batches
     span = f"batches {batches[0].number} to {batches[-1].number}" if batches else "no batch"
     print(f"the capture {folder} has {span}: run it with Driver.from_capture({folder!r}, stream)")
 

@@ -34,7 +34,7 @@ else:  # importing the package must not import pyarrow.compute
 
 
 @attrs.frozen
-class _Held:
+class _LoadedTable:
     """A table that this process has: when it was loaded, in seconds of a clock, its version."""
 
     at: float
@@ -52,8 +52,8 @@ class Versions(Protocol):
         """Return what it holds."""
 
 
-_held: dict[str, _Held] = {}
-_by_clock: WeakKeyDictionary[object, dict[str, _Held]] = WeakKeyDictionary()
+_held: dict[str, _LoadedTable] = {}
+_by_clock: WeakKeyDictionary[object, dict[str, _LoadedTable]] = WeakKeyDictionary()
 """The tables of queries that go by a clock of their own: several may use one table."""
 _versions: ContextVar[Versions | None] = ContextVar("lookup_versions", default=None)
 _clock: ContextVar[tuple[object, float] | None] = ContextVar("lookup_clock", default=None)
@@ -130,7 +130,7 @@ class LookupTable:
         if versions is not None:
             wanted = versions.name(self.token)
             if held is None or held.version != wanted:
-                held = _held[self.token] = _Held(0.0, wanted, versions.table(self.token))
+                held = _held[self.token] = _LoadedTable(0.0, wanted, versions.table(self.token))
             return held.version, held.table
         clock, now = _clock.get() or (None, time.monotonic())
         mine = self._of(clock)
@@ -138,10 +138,10 @@ class LookupTable:
         if held is not None and (self.reload_us is None or now - held.at < self.reload_us / 1e6):
             return held.version, held.table
         version = 1 + (held.version if held is not None and isinstance(held.version, int) else 0)
-        current = mine[self.token] = _Held(now, version, self.loaded())
+        current = mine[self.token] = _LoadedTable(now, version, self.loaded())
         return current.version, current.table
 
-    def _of(self, clock: object) -> dict[str, _Held]:
+    def _of(self, clock: object) -> dict[str, _LoadedTable]:
         """Return where the table is held for those who go by a clock; one that is loaded once is there for all."""
         return _held if clock is None or self.reload_us is None else _by_clock.setdefault(clock, {})
 
@@ -191,7 +191,7 @@ class LookupTable:
         data, token = state["table"], state["token"]
         if data is not None:
             if token not in _held:
-                _held[token] = _Held(0.0, 0, decode(data))
+                _held[token] = _LoadedTable(0.0, 0, decode(data))
             state["table"] = _held[token].table
         for name, value in state.items():
             setattr(self, name, value)

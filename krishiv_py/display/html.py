@@ -17,7 +17,7 @@ from krishiv_py.plan.running import Progress
 from krishiv_py.redaction import redacted
 
 if TYPE_CHECKING:
-    from krishiv_py.planner.explain import Checked, Explained
+    from krishiv_py.planner.explain import CheckedStage, PlanOutline
 
 _CARD: Final = "max-width:64em;padding:.6em 1em;border:1px solid rgba(128,128,128,.45);border-radius:6px;line-height:1.5"
 _HEAD: Final = "margin-bottom:.4em;font-weight:600"
@@ -38,7 +38,7 @@ _LONGEST_CELL: Final = 60
 _SIGNS: Final = {"running": ("●", "#1f9d55"), "stopped": ("■", "#808080"), "failed": ("✖", "#d5322e")}
 
 
-def plan_html(plan: Explained) -> str:
+def plan_html(plan: PlanOutline) -> str:
     """Return the way of the rows from the source to the route they are computed by, its reason, and the warnings.
 
     Parameters
@@ -70,12 +70,12 @@ def plan_html(plan: Explained) -> str:
 _TITLES: Final = {"WindowAggregate": "Windowed aggregation", "Join": "Join", "Deduplicate": "Deduplication", "Rows": "Rows"}
 
 
-def _title(plan: Explained) -> str:
+def _title(plan: PlanOutline) -> str:
     """Return the kind of the last stage, in words."""
     return next((_TITLES[part.title] for part in plan.logical if part.title in _TITLES), "Rows")
 
 
-def _checked(stage: Checked) -> list[tuple[str, str]]:
+def _checked(stage: CheckedStage) -> list[tuple[str, str]]:
     kept = [("keeps", _code("; ".join(stage.keeps)))] if stage.keeps else []
     return [("time", _code(stage.time)), ("reads", _code(", ".join(stage.reads))), *kept]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from krishiv_py.redaction import redacted
 
 if TYPE_CHECKING:
-    from krishiv_py.planner.explain import Checked, Explained, Part
+    from krishiv_py.planner.explain import CheckedStage, Part, PlanOutline
 
 
 class LaidOut(str):
@@ -29,7 +29,7 @@ class Printer(Protocol):
 _COLUMNS = 12  # as many names as a line of a terminal holds
 
 
-def plan_text(plan: Explained) -> str:
+def plan_text(plan: PlanOutline) -> str:
     """Return the logical, checked and physical plan, each stage with its reason, and the warnings."""
     lines = ["== Logical plan ==", *_tree(plan.logical), "", "== Checked plan =="]
     for stage in plan.checked:
@@ -42,7 +42,7 @@ def plan_text(plan: Explained) -> str:
     return redacted("\n".join(lines))
 
 
-def _checked(stage: Checked) -> list[str]:
+def _checked(stage: CheckedStage) -> list[str]:
     shown = [f"{name}: {type_}" for name, type_ in stage.rows]
     more = f", … ({len(shown)} columns)" if len(shown) > _COLUMNS else ""
     return [

@@ -29,7 +29,7 @@ _SIGNS: Final = {"running": ("●", "green"), "stopped": ("■", "dim"), "failed
 
 
 @attrs.frozen
-class Seen:
+class QuerySample:
     """A query at one moment: its name, status, progress, what made it fail, and the times of its last batches."""
 
     name: str
@@ -39,7 +39,7 @@ class Seen:
     times: Times = ()
 
 
-def watch(look: Callable[[], Seen], *, every_s: float, until: float | None = None, to: TextIO | None = None) -> None:
+def watch(look: Callable[[], QuerySample], *, every_s: float, until: float | None = None, to: TextIO | None = None) -> None:
     """Show what `look` returns until the query has ended, until a time of the monotonic clock, or until Ctrl-C.
 
     Parameters
@@ -75,11 +75,11 @@ def watch(look: Callable[[], Seen], *, every_s: float, until: float | None = Non
         close()
 
 
-def _page(notebook: Any) -> tuple[Callable[[Seen], None], Callable[[], None]]:
+def _page(notebook: Any) -> tuple[Callable[[QuerySample], None], Callable[[], None]]:
     """Return how to draw into one output of a notebook."""
     output = notebook.display({"text/html": "", "text/plain": ""}, raw=True, display_id=True)
 
-    def draw(now: Seen) -> None:
+    def draw(now: QuerySample) -> None:
         text = redacted(f"{now.name}: {now.status}, {now.progress}")
         html = query_html(now.name, now.status, now.progress, now.problem, times_html(now.times))
         output.update({"text/html": html, "text/plain": text}, raw=True)
@@ -87,11 +87,11 @@ def _page(notebook: Any) -> tuple[Callable[[Seen], None], Callable[[], None]]:
     return draw, lambda: None
 
 
-def _lines(stream: TextIO) -> Callable[[Seen], None]:
+def _lines(stream: TextIO) -> Callable[[QuerySample], None]:
     """Return how to write a line for each batch that was finished, as into a file."""
     last: list[object] = []
 
-    def draw(now: Seen) -> None:
+    def draw(now: QuerySample) -> None:
         if last != [now.progress.batch_id, now.status]:
             last[:] = [now.progress.batch_id, now.status]
             shown = of_query(now.name, now.progress)
@@ -105,7 +105,7 @@ def _lines(stream: TextIO) -> Callable[[Seen], None]:
     return draw
 
 
-def _screen(stream: TextIO) -> tuple[Callable[[Seen], None], Callable[[], None]]:
+def _screen(stream: TextIO) -> tuple[Callable[[QuerySample], None], Callable[[], None]]:
     """Return how to draw a table in place, and how to leave it there.
 
     Raises
@@ -124,7 +124,7 @@ def _screen(stream: TextIO) -> tuple[Callable[[Seen], None], Callable[[], None]]
     return lambda now: live.update(_drawn(now, console), refresh=True), live.stop
 
 
-def _drawn(now: Seen, console: Console) -> Group:
+def _drawn(now: QuerySample, console: Console) -> Group:
     """Return the numbers of a query, of each stage, its sources and its warnings, as wide as the console is."""
     from rich.console import Group
     from rich.text import Text

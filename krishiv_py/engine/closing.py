@@ -15,7 +15,7 @@ from krishiv_py.kernels.ttl import KeyDropping
 from krishiv_py.plan.durations import TimePoint, time_point_us
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.why import Held, Standing, why
+from krishiv_py.planner.why import KeyRows, QueryProgress, why
 from krishiv_py.types import type_text
 
 CLOSED: Final = "close_key_dropped"
@@ -106,7 +106,7 @@ def _one_key(stage: StageOperator, key: Any) -> pa.Table:
 def why_text(
     plan: PhysicalPlan,
     stage: StagePlan,
-    now: Standing,
+    now: QueryProgress,
     key: Any,
     time: TimePoint | None,
     state: Callable[[], pa.Table | None],
@@ -126,7 +126,7 @@ def why_text(
         raise PlanError("why() takes one key", got=shown(key), hint="pass a tuple for a key of several columns")
     keys = None if key is None else keys_of(StageOperator(stage.spec), key)
     try:
-        held = Held.of(stage, state(), keys)
+        held = KeyRows.of(stage, state(), keys)
     except PlanError:  # the state of these windows is rows
         held = None
-    return why(stage, plan.clocks, now, None if key is None else repr(key), time_us, held, Held.of(stage, results, keys))
+    return why(stage, plan.clocks, now, None if key is None else repr(key), time_us, held, KeyRows.of(stage, results, keys))

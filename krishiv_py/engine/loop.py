@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.types import pick
-from krishiv_py.engine.stage import BatchDone, Packed, StageOperator
+from krishiv_py.engine.stage import StageInput, StageOperator, StageOutput
 from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.columns.steps import prefixed
 from krishiv_py.kernels.columns.times import stamp
@@ -21,12 +21,12 @@ from krishiv_py.kernels.state.store import Bucket, ChunkStore
 from krishiv_py.kernels.wrappers import AroundOperator
 from krishiv_py.plan.durations import END_OF_TIME
 
-NO_ROWS: Final = Packed()
+NO_ROWS: Final = StageInput()
 
 
 def micro_batch(
-    stage: StageOperator, bucket: Bucket, packed: Packed, moment: Moment, following: Callable[[], Moment], *, waits: bool
-) -> Iterator[BatchDone]:
+    stage: StageOperator, bucket: Bucket, packed: StageInput, moment: Moment, following: Callable[[], Moment], *, waits: bool
+) -> Iterator[StageOutput]:
     """Run a micro-batch of one bucket, and the batch without rows that may follow it (SEMANTICS §2.3).
 
     Parameters
@@ -75,7 +75,9 @@ def as_rows(spec: OperatorSpec, results: pa.Table) -> pa.Table:
     return prefixed(spec.prefix, results.select(list(spec.needs_columns)))
 
 
-def packed_results(stage: StageOperator, given: Sequence[pa.Table], late_moment: Moment, read: Packed = NO_ROWS) -> Packed:
+def packed_results(
+    stage: StageOperator, given: Sequence[pa.Table], late_moment: Moment, read: StageInput = NO_ROWS
+) -> StageInput:
     """Return what :func:`as_rows` gave, as of when the stages before fired last, so that none is late.
 
     `read` are rows of a source next to them, which are checked for lateness already; they come after.
@@ -88,13 +90,15 @@ def packed_results(stage: StageOperator, given: Sequence[pa.Table], late_moment:
     return and_read(packing.packed(), read)
 
 
-def and_read(results: Packed, read: Packed) -> Packed:
+def and_read(results: StageInput, read: StageInput) -> StageInput:
     """Return `results` of the stages before, and after them the rows that were `read` from a source."""
     chunks = (*results.chunks, *read.chunks)
-    return Packed(chunks, (*results.late, *read.late), (*results.notes, *read.notes), of_source=len(read.chunks))
+    return StageInput(chunks, (*results.late, *read.late), (*results.notes, *read.notes), of_source=len(read.chunks))
 
 
-def follow(stage: StageOperator, bucket: Bucket, packed: Packed, late_moment: Moment, moment: Moment) -> Iterator[BatchDone]:
+def follow(
+    stage: StageOperator, bucket: Bucket, packed: StageInput, late_moment: Moment, moment: Moment
+) -> Iterator[StageOutput]:
     """Fold results of the stages before in, then fire.
 
     Parameters
@@ -115,7 +119,7 @@ def follow(stage: StageOperator, bucket: Bucket, packed: Packed, late_moment: Mo
     # Rows of a source were checked by `moment`: they enter no window that has ended by then, on time for another or not.
     results = len(packed.chunks) - packed.of_source
     yield stage.step(bucket, attrs.evolve(packed, chunks=packed.chunks[:results]), late_moment)
-    yield stage.step(bucket, Packed(packed.chunks[results:]), moment)
+    yield stage.step(bucket, StageInput(packed.chunks[results:]), moment)
 
 
 def early_results(layout: Layout, opened: pa.Table, watermark_us: int) -> pa.Table:
@@ -170,7 +174,7 @@ def early(stage: StageOperator, bucket: Bucket, moment: Moment) -> pa.Table:
     return _wrapped(around, early_results(Layout(stage.spec.plain), inner.state(bucket), moment.watermark_us))
 
 
-def as_if_ended(stage: StageOperator, bucket: Bucket, late_moment: Moment, packed: Packed = NO_ROWS) -> pa.Table:
+def as_if_ended(stage: StageOperator, bucket: Bucket, late_moment: Moment, packed: StageInput = NO_ROWS) -> pa.Table:
     """Return what a stage would give if the input ended now, as early results.
 
     What the stages before it give is taken in by what is in force, as at the end of the input: windows that are over then are

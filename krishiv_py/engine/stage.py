@@ -16,7 +16,7 @@ from krishiv_py.arrays.ranges import split as by_number
 from krishiv_py.errors import KrishivError, failure_text, own_type
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.steps import prefixed
-from krishiv_py.kernels.prepare import COUNTERS, Prepare, Prepared, malformed_rows
+from krishiv_py.kernels.prepare import COUNTERS, PreparedRows, RowPreparer, malformed_rows
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import Moment, OperatorSpec
@@ -80,7 +80,7 @@ class Notes:
     partitions: dict[str, Reached] = attrs.field(factory=dict)
     newest_us: int = UNSET
 
-    def take(self, prepared: Prepared, partition: str = "") -> None:
+    def take(self, prepared: PreparedRows, partition: str = "") -> None:
         """Add what was learnt of a batch of rows, all of one partition where it has a name."""
         count(self.counters, prepared.counters)
         for source, time_us in prepared.maxima.items():
@@ -185,7 +185,7 @@ _CHUNK_BYTES: Final = 1 << 28
 
 
 @attrs.frozen(eq=False)
-class Packed:
+class StageInput:
     """Holds what a stage is given of a micro-batch, of one bucket: rows that are classified and combined.
 
     Attributes
@@ -207,7 +207,7 @@ class Packed:
 
 
 @attrs.frozen(eq=False)
-class BatchDone:
+class StageOutput:
     """Holds what came out of a stage in a micro-batch, of one bucket.
 
     Attributes
@@ -243,7 +243,7 @@ class StageOperator:
 
     def __init__(self, spec: OperatorSpec) -> None:
         self.spec = spec
-        self.prepare = Prepare(spec)
+        self.prepare = RowPreparer(spec)
         self.operator: WindowOperator = operator_for(spec)
         self.late_by_batch_before = spec.options.late_by_batch_before
         self.stateless = spec.operation.nature.stateless
@@ -253,11 +253,11 @@ class StageOperator:
         """Its columns."""
         return self.prepare.layout
 
-    def pack(self, moment: Moment, *, results: bool = False) -> Packing:
+    def pack(self, moment: Moment, *, results: bool = False) -> BatchPacker:
         """Begin to pack the rows of a micro-batch, classified by the watermark of `moment`, or `results` of a stage."""
-        return Packing(self, moment, results=results)
+        return BatchPacker(self, moment, results=results)
 
-    def step(self, bucket: Bucket, packed: Packed, moment: Moment) -> BatchDone:
+    def step(self, bucket: Bucket, packed: StageInput, moment: Moment) -> StageOutput:
         """Fold the rows of a micro-batch in and fire (SEMANTICS §2.3). Changes `bucket` in place.
 
         Rows that are classified by the batch before are folded in under its watermark; then windows fire (SEMANTICS §4.6).
@@ -276,7 +276,7 @@ class StageOperator:
             count(counted, notes.counters)
         count(counted, {**step.counters, FIRINGS: step.firings} if step.counters else {FIRINGS: step.firings})
         late = [t for t in (*packed.late, step.late) if t is not None and t.num_rows]
-        return BatchDone(step.results, late, counted, step, moment)
+        return StageOutput(step.results, late, counted, step, moment)
 
 
 def of_output(output: OutputPlan, results: pa.Table) -> pa.Table:
@@ -302,7 +302,7 @@ def _one_after_the_other(first: StepResult, then: StepResult) -> StepResult:
     )
 
 
-class Packing:
+class BatchPacker:
     """Rows of one micro-batch in one task: classified, counted, and combined when they are taken out."""
 
     def __init__(self, stage: StageOperator, moment: Moment, *, results: bool) -> None:
@@ -352,9 +352,9 @@ class Packing:
         parts = portions(np.array([table.nbytes for table in rows], np.int64), _CHUNK_BYTES)
         return [self._stage.operator.combine(pa.concat_tables(rows[low:high])) for low, high in parts]
 
-    def packed(self) -> Packed:
+    def packed(self) -> StageInput:
         """Return all rows that wait, for a stage that has one bucket."""
-        return Packed(self.chunks(), self.late, (self.notes,))
+        return StageInput(self.chunks(), self.late, (self.notes,))
 
 
 def split(chunk: pa.Table, keys: Sequence[str], bucket_ids: Sequence[int]) -> list[tuple[int, pa.Table]]:

@@ -27,17 +27,17 @@ from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import FileSource, MemorySource
 from krishiv_py.plan.running import summed
 from krishiv_py.planner.cut import input_stages
-from krishiv_py.planner.physical import PhysicalPlan, Read
+from krishiv_py.planner.physical import PhysicalPlan, SourceRead
 from krishiv_py.planner.places import LATE, check_places
 from krishiv_py.replay_files import Send
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.outputs import claim_folder
 from krishiv_py.runtime.ranges.log import RangeReader
 from krishiv_py.runtime.ranges.sent import scanned_of
-from krishiv_py.runtime.reading import FileReader, Scanned, file_reader
+from krishiv_py.runtime.reading import FileReader, ScannedRows, file_reader
 from krishiv_py.storage.files import files_at
 
-Piece: TypeAlias = Callable[[], Iterable[Scanned]]
+Piece: TypeAlias = Callable[[], Iterable[ScannedRows]]
 """A part of a stream that is in one batch; it is read when its turn comes."""
 
 
@@ -132,7 +132,7 @@ class _Send:
     sent: Send
     place: tuple[str, int]
 
-    def __call__(self) -> Iterator[Scanned]:
+    def __call__(self) -> Iterator[ScannedRows]:
         return scanned_of(self.sent, self.schema)
 
 
@@ -140,13 +140,13 @@ def _counters(core: Core) -> dict[str, int]:
     return summed(dict(core.stages[n].counters) for n in input_stages(core.plan.stages))
 
 
-def _stream(plan: PhysicalPlan, read: Read, workers: int) -> _Stream:
+def _stream(plan: PhysicalPlan, read: SourceRead, workers: int) -> _Stream:
     takers = [(number, StageOperator(b.spec)) for number, b in read.takers]
     schema = pa.schema([read.source.schema.field(name) for name in read.needs_columns])
     return _Stream(_pieces(read, schema, workers), takers, plan.clock_inputs(read))
 
 
-def _pieces(read: Read, schema: pa.Schema, workers: int) -> Sequence[Piece]:
+def _pieces(read: SourceRead, schema: pa.Schema, workers: int) -> Sequence[Piece]:
     source = read.source
     if isinstance(source, MemorySource):
         return [_Send(schema, sent, (source.spool, n)) for n, sent in enumerate(ReplayLog(source.spool).sends())]
@@ -160,6 +160,6 @@ def _pieces(read: Read, schema: pa.Schema, workers: int) -> Sequence[Piece]:
     return [partial(_of_files, reader, paths[begin : begin + most], workers) for begin in range(0, len(paths), most)]
 
 
-def _of_files(reader: FileReader, paths: Sequence[str], workers: int) -> Iterable[Scanned]:
+def _of_files(reader: FileReader, paths: Sequence[str], workers: int) -> Iterable[ScannedRows]:
     each = [reader.read_file(path) for path in paths]
     return Parts([itertools.chain.from_iterable(some) for some in parted(each, workers)])

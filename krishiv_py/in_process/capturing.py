@@ -20,15 +20,23 @@ from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.planner.explain import outline_of
 from krishiv_py.planner.history import names_of
 from krishiv_py.planner.lineage import needed
-from krishiv_py.planner.physical import PhysicalPlan, Read, lookup_tables, lookups, table_names
+from krishiv_py.planner.physical import PhysicalPlan, SourceRead, lookup_tables, lookups, table_names
 from krishiv_py.replay_log import ReplayLog
-from krishiv_py.runtime.capture import Captured, CapturedBatch, FileNote, Hide, begin_capture, write_read, write_table
-from krishiv_py.runtime.checkpoint.notes import Begun, CheckpointNotes, engine_of
+from krishiv_py.runtime.capture import (
+    CapturedBatch,
+    FileNote,
+    HiddenColumns,
+    OpenCapture,
+    begin_capture,
+    write_read,
+    write_table,
+)
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, CheckpointOrigin, engine_of
 from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE, entries_of, last_finished, numbered, offsets_of, planned
 from krishiv_py.runtime.closings import closed_in
 from krishiv_py.runtime.ranges.log import RangeLog, RangeReader
 from krishiv_py.runtime.ranges.sent import scanned_of
-from krishiv_py.runtime.reading import Scanned
+from krishiv_py.runtime.reading import ScannedRows
 from krishiv_py.runtime.savepoints import Savepoint
 from krishiv_py.runtime.tables import read_version, versions_at
 from krishiv_py.storage.files import read_at, store_at, write_at
@@ -90,7 +98,7 @@ def capture(
     notes = CheckpointNotes(checkpoint)
     notes.check(plan)
     note, store = notes.plan() or {}, store_at(checkpoint)
-    begun = Begun.of(checkpoint).batches if engine_of(checkpoint) == "spark" else 0
+    begun = CheckpointOrigin.of(checkpoint).batches if engine_of(checkpoint) == "spark" else 0
     for attempt in range(_ATTEMPTS):
         done = last_finished(*store)
         finished = [number for number in numbered(store[0], f"{store[1]}/offsets") if number <= done]
@@ -117,7 +125,7 @@ def _written(
     """Write a capture of `finished` batches; gives its folder. See :func:`capture`."""
     states = StateLog(f"{checkpoint}/krishiv/{PROCESS_STATE}").whole() if before is None else finished
     first, begins = _first(finished, wanted, begun, has_past, states)
-    hide = Hide(frozenset(wanted.leave_out), frozenset(wanted.hashes), os.urandom(16))
+    hide = HiddenColumns(frozenset(wanted.leave_out), frozenset(wanted.hashes), os.urandom(16))
     _check_hidden(plan, hide, begins)
     folder = begin_capture(path, checkpoint)
     if wanted.savepoint is not None:
@@ -130,12 +138,12 @@ def _written(
     tables = _tables(plan, checkpoint, begun, batches, folder, hide)
     hidden = dict.fromkeys(wanted.leave_out, "left out") | dict.fromkeys(wanted.hashes, "hashed")
     sources = [names_of(read) for read in plan.reads]
-    Captured(folder, plan.fingerprint, sources, batches, hidden, begins, checkpoint, tables).close()
+    OpenCapture(folder, plan.fingerprint, sources, batches, hidden, begins, checkpoint, tables).close()
     return folder
 
 
 def _tables(
-    plan: PhysicalPlan, checkpoint: str, begun: int, batches: list[CapturedBatch], folder: str, hide: Hide
+    plan: PhysicalPlan, checkpoint: str, begun: int, batches: list[CapturedBatch], folder: str, hide: HiddenColumns
 ) -> dict[str, FileNote]:
     """Write the versions of lookup tables that batches had, and note with each batch which it had; gives the notes of files.
 
@@ -190,7 +198,7 @@ def _listed(states: list[int]) -> str:
     return ", ".join(map(str, states[-3:])) or "none"
 
 
-def _captured(plan: PhysicalPlan, checkpoint: str, number: int, named: int, folder: str, hide: Hide) -> CapturedBatch:
+def _captured(plan: PhysicalPlan, checkpoint: str, number: int, named: int, folder: str, hide: HiddenColumns) -> CapturedBatch:
     store, root = store_at(checkpoint)
     taken = offsets_of(store, f"{root}/offsets/{number}")
     earlier = f"{root}/offsets/{number - 1}"
@@ -222,7 +230,7 @@ def _captured(plan: PhysicalPlan, checkpoint: str, number: int, named: int, fold
     return CapturedBatch(named, now_us, ours is not None, flags["ended"], flags["snapshot"], reads, closed)
 
 
-def _read(read: Read, source: int, checkpoint: str, entry: int) -> Iterator[Scanned]:
+def _read(read: SourceRead, source: int, checkpoint: str, entry: int) -> Iterator[ScannedRows]:
     """Yield what an entry of the log of a source gives, with all columns."""
     schema = read.source.schema
     log = RangeLog(f"{checkpoint}/krishiv/ranges/{source}", durable=False)
@@ -242,7 +250,7 @@ def _read(read: Read, source: int, checkpoint: str, entry: int) -> Iterator[Scan
     node = in_process(read.source, checkpoint, source)
     ranges, control = log.entry(entry)
     if control is not None:
-        yield Scanned(None, control, control.now_us)
+        yield ScannedRows(None, control, control.now_us)
     yield from RangeReader(schema, node.source, node.name, 1).rows_of(ranges)
 
 
@@ -250,7 +258,7 @@ _BY_EQUALITY: Final = ("IDENTITY", "GROUP_BY", "JOIN")
 """The ways in which a hashed column may go into results: equal values have equal hashes, and nothing else is known of them."""
 
 
-def _check_hidden(plan: PhysicalPlan, hide: Hide, begins: bool) -> None:
+def _check_hidden(plan: PhysicalPlan, hide: HiddenColumns, begins: bool) -> None:
     """See that results do not need what is left out, and that state does not hold what is hidden.
 
     Raises

@@ -13,17 +13,17 @@ import pyarrow as pa
 
 from krishiv_py.connectors.source import in_columns
 from krishiv_py.engine.loop import NO_ROWS
-from krishiv_py.engine.stage import FLUSH_ROWS, PREPARE, AtStep, BatchDone, Notes, Packed, StageOperator, count, of_output
+from krishiv_py.engine.stage import FLUSH_ROWS, PREPARE, AtStep, Notes, StageInput, StageOperator, StageOutput, count, of_output
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.in_process.stage import FEW_ROWS, ProcessStage, Workers
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.watermark import ONLY, Clocks
 from krishiv_py.logs import batch_part
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
-from krishiv_py.runtime.reading import Scanned
+from krishiv_py.runtime.reading import ScannedRows
 from krishiv_py.runtime.savepoints import PlanChange
 
-Sent: TypeAlias = "list[tuple[StageOperator, Iterable[Scanned]]]"
+Sent: TypeAlias = "list[tuple[StageOperator, Iterable[ScannedRows]]]"
 """For each stream that a stage reads: the stage with the steps of this stream in front, and what was read of it."""
 
 
@@ -52,7 +52,7 @@ class ProcessBatch:
     batch_id: int
     moment: Moment
     ahead: TimeWatch
-    done: list[list[BatchDone]] = attrs.field(init=False)
+    done: list[list[StageOutput]] = attrs.field(init=False)
     reached: Moment = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -61,7 +61,7 @@ class ProcessBatch:
 
     def run(
         self, sent: Mapping[int, Sent] | None, clocks: Clocks, settled: Callable[[], Moment], *, waits: bool
-    ) -> list[list[BatchDone]]:
+    ) -> list[list[StageOutput]]:
         """Run it: all rows are checked for lateness before the clocks go on.
 
         Parameters
@@ -97,7 +97,7 @@ class ProcessBatch:
     def _reached(self, number: int, moment: Moment) -> int:
         return moment.at(self.plan.stages[number].times).watermark_us
 
-    def _packed(self, number: int, sent: Sent, clocks: Clocks) -> list[Packed]:
+    def _packed(self, number: int, sent: Sent, clocks: Clocks) -> list[StageInput]:
         stage = self.plan.stages[number]
         with batch_part("pack", stage.spec.name), AtStep(stage.spec.label, PREPARE, self.batch_id):
             if not sent:
@@ -107,10 +107,10 @@ class ProcessBatch:
         self.ahead.take(number, packed_rows[0].notes)
         return packed_rows
 
-    def _no_rows(self, number: int) -> list[Packed]:
+    def _no_rows(self, number: int) -> list[StageInput]:
         return [NO_ROWS] * len(self.stages[number].buckets)
 
-    def _turn(self, packs: Mapping[int, list[Packed]], moment: Moment, roots: Sequence[int]) -> None:
+    def _turn(self, packs: Mapping[int, list[StageInput]], moment: Moment, roots: Sequence[int]) -> None:
         """One step of every stage in turn: of those that read a source only, of `roots`."""
         given: dict[int, pa.Table] = {}
         for number, stage in enumerate(self.stages):
@@ -131,9 +131,9 @@ class ProcessBatch:
 class Parts:
     """Rows of a batch in parts that can be read at the same time."""
 
-    each: Sequence[Iterable[Scanned]]
+    each: Sequence[Iterable[ScannedRows]]
 
-    def __iter__(self) -> Iterator[Scanned]:
+    def __iter__(self) -> Iterator[ScannedRows]:
         return itertools.chain.from_iterable(self.each)
 
 
@@ -145,7 +145,7 @@ class _PackedPart:
     maxima: list[dict[str, int]]
 
 
-def packed(sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None], to: ProcessStage) -> list[Packed]:
+def packed(sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None], to: ProcessStage) -> list[StageInput]:
     """Return the rows of a batch by bucket, checked for lateness and combined; `saw` learns of their times by source."""
     chunks: list[list[pa.Table]] = [[] for _ in to.buckets]
     late, notes = list[pa.Table](), list[Notes]()
@@ -162,10 +162,10 @@ def packed(sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None], to
             for maxima in part.maxima:
                 saw(maxima)
     first, *others = chunks
-    return [Packed(first, late, notes), *(Packed(mine) for mine in others)]
+    return [StageInput(first, late, notes), *(StageInput(mine) for mine in others)]
 
 
-def _packed_part(stage: StageOperator, rows: Iterable[Scanned], moment: Moment, to: ProcessStage) -> _PackedPart:
+def _packed_part(stage: StageOperator, rows: Iterable[ScannedRows], moment: Moment, to: ProcessStage) -> _PackedPart:
     packing, shares, maxima = stage.pack(moment), list[list[tuple[int, pa.Table]]](), list[dict[str, int]]()
     for scanned in rows:
         if scanned.malformed:
@@ -179,7 +179,7 @@ def _packed_part(stage: StageOperator, rows: Iterable[Scanned], moment: Moment, 
     return _PackedPart(shares, packing.late, packing.notes, maxima)
 
 
-def _in_parts(scanned_rows: Iterable[Scanned], most: int) -> Sequence[Iterable[Scanned]]:
+def _in_parts(scanned_rows: Iterable[ScannedRows], most: int) -> Sequence[Iterable[ScannedRows]]:
     """Return rows in parts for as many workers, or as one part where they are few."""
     if most == 1 or not isinstance(scanned_rows, (list, Parts)):
         return [scanned_rows]
@@ -188,7 +188,7 @@ def _in_parts(scanned_rows: Iterable[Scanned], most: int) -> Sequence[Iterable[S
     rows = sum(scanned.batch.num_rows for scanned in scanned_rows if scanned.batch is not None)
     if rows < FEW_ROWS:
         return [scanned_rows]
-    parts, share = [list[Scanned]()], -(-rows // most)
+    parts, share = [list[ScannedRows]()], -(-rows // most)
     room = share
     for scanned in scanned_rows:
         batch = scanned.batch
@@ -218,7 +218,7 @@ class BatchOutput:
 
     results: dict[str, pa.Table]
     late: list[pa.Table]
-    done: list[list[BatchDone]]
+    done: list[list[StageOutput]]
 
 
 class Core:

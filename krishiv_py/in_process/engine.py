@@ -37,7 +37,7 @@ from krishiv_py.in_process.checkpoint import (
 )
 from krishiv_py.in_process.core import BatchOutput, Core, Sent
 from krishiv_py.in_process.outputs import LastResults, Outputs
-from krishiv_py.in_process.sources import ClockControl, Gathering, StreamReader
+from krishiv_py.in_process.sources import ClockControl, GatheredSends, StreamReader
 from krishiv_py.in_process.stage import ProcessStage, StageBucket, Workers
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.known import check_known
@@ -102,7 +102,7 @@ class _Request:
 
 
 @attrs.frozen(eq=False)
-class Ends:
+class QueryEnds:
     """Holds what a query reads and writes; another one is made for each attempt at a batch that was broken off.
 
     Attributes
@@ -156,7 +156,7 @@ class Engine:
         self,
         plan: PhysicalPlan,
         title: str,
-        ends: Callable[[], Ends],
+        ends: Callable[[], QueryEnds],
         ledger: BucketMetrics,
         batches: Batches,
         checkpoint: str,
@@ -222,7 +222,7 @@ class Engine:
         """Values of buckets that were spread out; the next commit takes them out."""
         self._moved = False
         """True when the watermark has moved since the last step, as another engine may have left it."""
-        gathering = Gathering.of(plan, self._limit, lambda: self.core.in_force.at(plan.stages[0].times).watermark_us)
+        gathering = GatheredSends.of(plan, self._limit, lambda: self.core.in_force.at(plan.stages[0].times).watermark_us)
         if self._batches.kind != "available_now":  # there all batches are planned before the first
             for reader in self._readers:
                 reader.bounded_by(self._limit, gathering)

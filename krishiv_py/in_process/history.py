@@ -29,13 +29,13 @@ from krishiv_py.in_process.stage import ProcessStage, Workers
 from krishiv_py.plan.aggregates.selections import WholeSince
 from krishiv_py.plan.durations import UNSET, show_instant
 from krishiv_py.plan.nodes import FileSource, MemorySource, Node, SourceNode
-from krishiv_py.plan.options.query import Batches, Begin
+from krishiv_py.plan.options.query import Batches, StartPoint
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.evolution import StageChange, compared
 from krishiv_py.planner.explain import outline_of
 from krishiv_py.planner.history import Archive, Seam, clocks_joined, names_of, over_archives, reads_of, stages_archived
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.runtime.beginning import Opening, opened_for
+from krishiv_py.runtime.beginning import SavepointOpening, opened_for
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
 from krishiv_py.runtime.outputs import pass_on
@@ -100,7 +100,7 @@ _HINT: Final = (
 
 
 @attrs.frozen(eq=False)
-class Rebuilding:
+class RebuiltPlan:
     """The part of a changed plan that is rebuilt.
 
     The whole plan runs over the archives, up to where the savepoint is. Stages and aggregates that the savepoint lacks take
@@ -120,12 +120,12 @@ class Rebuilding:
     """
 
     plan: PhysicalPlan
-    begin: Begin
-    kept: Opening
+    begin: StartPoint
+    kept: SavepointOpening
     changes: list[StageChange]
 
     @classmethod
-    def of(cls, plan: PhysicalPlan, begin: Begin) -> Rebuilding | None:
+    def of(cls, plan: PhysicalPlan, begin: StartPoint) -> RebuiltPlan | None:
         """Return what is rebuilt; None where nothing is.
 
         Raises
@@ -312,7 +312,7 @@ class History:
     seam: Seam
     offsets: Mapping[int, Offsets]
     publish: bool
-    rebuilding: Rebuilding | None = None
+    rebuilding: RebuiltPlan | None = None
 
     def run(self, runner: ProcessRunner, sinks: Sequence[Sink], checkpoint: str, title: str) -> str:
         """Run to the end of the archives, or go on with it; gives the savepoint for the live query of a `checkpoint`.
@@ -403,8 +403,13 @@ class History:
 
 
 def begin_with(
-    history: History, runner: SessionRunner[Any], sinks: Sequence[Sink], checkpoint: str | None, title: str, begin: Begin | None
-) -> tuple[str, Begin | None]:
+    history: History,
+    runner: SessionRunner[Any],
+    sinks: Sequence[Sink],
+    checkpoint: str | None,
+    title: str,
+    begin: StartPoint | None,
+) -> tuple[str, StartPoint | None]:
     """Run a history unless its query has begun; gives the checkpoint of the live query, and what that begins from.
 
     With a savepoint to `begin` from, only what the plan has new is taken from the history.
@@ -425,14 +430,16 @@ def begin_with(
     if begun_with_history(home, history.seam):
         return home, None
     own = runner if isinstance(runner, ProcessRunner) else ProcessRunner.next_to(runner)
-    return home, Begin(history.run(own, sinks, home, title), {}, history.seam)
+    return home, StartPoint(history.run(own, sinks, home, title), {}, history.seam)
 
 
-def _rebuilt(history: History, begin: Begin, runner: SessionRunner[Any], sinks: Sequence[Sink], home: str, title: str) -> Begin:
+def _rebuilt(
+    history: History, begin: StartPoint, runner: SessionRunner[Any], sinks: Sequence[Sink], home: str, title: str
+) -> StartPoint:
     """Return a beginning from a savepoint with what is new in the plan rebuilt, unless its query has begun."""
     if CheckpointNotes(home).plan() is not None:
         return begin
-    rebuilding = Rebuilding.of(history.plan, begin)
+    rebuilding = RebuiltPlan.of(history.plan, begin)
     if rebuilding is None:
         return begin
     own = runner if isinstance(runner, ProcessRunner) else ProcessRunner.next_to(runner)

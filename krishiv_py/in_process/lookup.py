@@ -67,10 +67,10 @@ class _BucketIndexes:
     """The tables of a bucket as far as somebody looked at them, by name."""
 
     bucket: StageBucket
-    _known: dict[str, _Held] = attrs.field(factory=dict)
+    _known: dict[str, _StateTable] = attrs.field(factory=dict)
 
     def open_windows(self, keys: pa.Table) -> pa.Table:
-        bucket, tables, wanted = self.bucket, self.bucket.store.tables, _Wanted(keys)
+        bucket, tables, wanted = self.bucket, self.bucket.store.tables, _LookupKeys(keys)
         if len(self._known) > 2 * len(tables) + 16:
             self._known = {name: held for name, held in self._known.items() if name in tables}
         view = _OfKeys(tables, self, wanted)
@@ -78,16 +78,16 @@ class _BucketIndexes:
         of_them = wanted.among(windows, bucket.stage.spec.keys)
         return windows if of_them.all() else windows.filter(pa.array(of_them))  # hashes may meet
 
-    def held(self, name: str, table: pa.Table, names: Sequence[str]) -> _Held:
+    def held(self, name: str, table: pa.Table, names: Sequence[str]) -> _StateTable:
         """Return what is known of a table."""
         known = self._known.get(name)
         if known is None or known.table is not table:
-            known = self._known[name] = _Held.of(table, names)
+            known = self._known[name] = _StateTable.of(table, names)
         return known
 
 
 @attrs.define(eq=False)
-class _Held:
+class _StateTable:
     """A table of the state.
 
     Attributes
@@ -106,7 +106,7 @@ class _Held:
     _index: HashIndex | None = None
 
     @classmethod
-    def of(cls, table: pa.Table, names: Sequence[str]) -> _Held:
+    def of(cls, table: pa.Table, names: Sequence[str]) -> _StateTable:
         """Return what is held of a table with key columns of these names."""
         keyed = set(names) <= set(table.column_names)
         return cls(table, [table[name].chunks for name in names] if keyed else [], table.slice(0, 0))
@@ -125,7 +125,7 @@ class _Held:
 
 
 @attrs.define(eq=False)
-class _Wanted:
+class _LookupKeys:
     """Keys that are looked up.
 
     Attributes
@@ -175,7 +175,7 @@ class _OfKeys(MemoryStore):
 
     tables: Mapping[str, pa.Table]  # type: ignore[assignment]  # which is not changed
     indexes: _BucketIndexes
-    wanted: _Wanted
+    wanted: _LookupKeys
     _read: dict[str, pa.Table] | None = attrs.field(init=False, default=None)
 
     def get(self, name: str) -> pa.Table:
@@ -191,7 +191,7 @@ class _OfKeys(MemoryStore):
 
     def _searched(self) -> dict[str, pa.Table]:
         """Return the rows of the keys in small tables."""
-        small, by_name = dict[str, _Held](), dict[str, pa.Table]()
+        small, by_name = dict[str, _StateTable](), dict[str, pa.Table]()
         names, types = self.wanted.keys.column_names, self.wanted.keys.schema.types
         for name, table in self.tables.items():
             if table.num_rows <= _SEARCHED:

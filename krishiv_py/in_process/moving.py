@@ -21,7 +21,7 @@ from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.kernels.watermark import Clocks
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.options.query import Begin
+from krishiv_py.plan.options.query import StartPoint
 from krishiv_py.planner.explain import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.beginning import opened_for
@@ -208,7 +208,7 @@ def restore_core(savepoint: Savepoint, core: Core) -> None:
         stage.handed = Moment(savepoint.stepped(number), savepoint.now_us)
 
 
-def begun_core(begin: Begin, plan: PhysicalPlan, title: str, now_us: int) -> tuple[PhysicalPlan, Core]:
+def begun_core(begin: StartPoint, plan: PhysicalPlan, title: str, now_us: int) -> tuple[PhysicalPlan, Core]:
     """Return a core that begins from a savepoint, and the plan that it runs.
 
     Raises

@@ -18,14 +18,14 @@ from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, SessionClosedError, shown
 from krishiv_py.in_process.bounded import run_bounded
-from krishiv_py.in_process.engine import Ends, Engine, kept_core
+from krishiv_py.in_process.engine import Engine, QueryEnds, kept_core
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.sources import inferred, readers
 from krishiv_py.in_process.stage import Workers
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import MemorySource
-from krishiv_py.plan.options.query import Batches, Begin, Handed
+from krishiv_py.plan.options.query import Batches, HandoverOptions, StartPoint
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.planner.places import check_places
@@ -40,7 +40,7 @@ from krishiv_py.runtime.query import BucketMetrics, QueryRows
 from krishiv_py.runtime.ranges.limits import alignments
 from krishiv_py.runtime.ranges.planning import backlogs
 from krishiv_py.runtime.reading import located
-from krishiv_py.runtime.session import Reached, SessionRunner, check_kept
+from krishiv_py.runtime.session import CheckpointProgress, SessionRunner, check_kept
 from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.storage.files import check_reachable
 from krishiv_py.storage.local import absolute
@@ -111,7 +111,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         checkpoint: str | None,
         batches: Batches,
         name: str | None,
-        begin: Begin | None,
+        begin: StartPoint | None,
     ) -> ProcessQuery:
         """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
         self._alive("start()")
@@ -184,7 +184,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
 
         is_claimed = False
 
-        def ends() -> Ends:
+        def ends() -> QueryEnds:
             nonlocal is_claimed
             aligned = alignments(plan, lambda: ledger.sources_us, now)
             ledger.aligned = tuple({id(a): a for a, _ in aligned.values()}.values())
@@ -196,7 +196,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             begun, looked_up = max(batches_of(checkpoint), default=-1), lookup_tables(plan)
             tables = LookupTables(checkpoint, looked_up, now, durable, begun, notes.has_tables, notes.note_tables, kept)
             ledger.backlog = lambda: backlogs([stream.planner for stream in streams])
-            return Ends(streams, outputs, tables)
+            return QueryEnds(streams, outputs, tables)
 
         engine = Engine(
             plan,
@@ -221,7 +221,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         return ProcessQuery(engine, title, ledger, plan, described_outputs(plan, sinks), QueryRows.of(plan, sinks), cleanup)
 
     def _opened(
-        self, plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, checkpoint: str | None, begin: Begin | None
+        self, plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, checkpoint: str | None, begin: StartPoint | None
     ) -> OpenedCheckpoint:
         home = None if checkpoint is None else absolute(checkpoint).rstrip("/")
         late = tuple(late_sinks(plan))
@@ -239,7 +239,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             lease = take(where, title)
         return OpenedCheckpoint(where, lease, home is not None and self.profile != "dev-local")
 
-    def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
+    def to_dataframe(self, plan: PhysicalPlan, handed: HandoverOptions | None = None) -> Any:
         """Refuse: a DataFrame is Spark's."""
         raise _no_spark("to_dataframe()")
 
@@ -270,11 +270,11 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         CheckpointNotes(home).check(plan)
         return kept_core(plan, home, stage, self.clock())[1].state()
 
-    def standing(self, plan: PhysicalPlan, checkpoint: str) -> Reached:
+    def standing(self, plan: PhysicalPlan, checkpoint: str) -> CheckpointProgress:
         """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
         now_us = self.clock()
         core, _ = kept_core(attrs.evolve(plan, engine=self.engine), absolute(checkpoint).rstrip("/"), None, now_us)
-        return Reached(core.in_force, core.clocks.reached if plan.keeps_ledger else {}, core.moved_us)
+        return CheckpointProgress(core.in_force, core.clocks.reached if plan.keeps_ledger else {}, core.moved_us)
 
     def savepoint(self, checkpoint: str, path: str) -> str:
         """Write the savepoint of a checkpoint of this engine."""

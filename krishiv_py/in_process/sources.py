@@ -27,14 +27,14 @@ from krishiv_py.plan.nodes import FileSource, FrameSource, SourceNode, traced
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.running import Control
 from krishiv_py.plan.schema import checked
-from krishiv_py.planner.physical import PhysicalPlan, Read
+from krishiv_py.planner.physical import PhysicalPlan, SourceRead
 from krishiv_py.replay_files import Send
 from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.runtime.ranges.limits import Alignment, Limit
 from krishiv_py.runtime.ranges.log import RangeLog, RangeReader
 from krishiv_py.runtime.ranges.planning import RangePlanner, logged
 from krishiv_py.runtime.ranges.sent import SentSource
-from krishiv_py.runtime.reading import UNKNOWN_COLUMNS, UNREAD_FILE, Scanned, header_columns, planned_here, with_partitions
+from krishiv_py.runtime.reading import UNKNOWN_COLUMNS, UNREAD_FILE, ScannedRows, header_columns, planned_here, with_partitions
 from krishiv_py.storage.files import arrow_reads, files_at, store_at
 
 _ROUTES: Final = ("fixed", "session", "lookback", "rows")
@@ -42,8 +42,8 @@ _ROUTES: Final = ("fixed", "session", "lookback", "rows")
 
 
 @attrs.frozen
-class Alone:
-    """Implements :class:`~krishiv_py.runtime.ranges.sent.Together`: each send is a batch."""
+class SingleSends:
+    """Implements :class:`~krishiv_py.runtime.ranges.sent.SendGrouping`: each send is a batch."""
 
     def most(self) -> tuple[int, int]:
         """See Together."""
@@ -55,8 +55,8 @@ class Alone:
 
 
 @attrs.define(eq=False)
-class Gathering:
-    """Implements :class:`~krishiv_py.runtime.ranges.sent.Together`: sends are one batch while one for each would give the same.
+class GatheredSends:
+    """Implements :class:`~krishiv_py.runtime.ranges.sent.SendGrouping`: sends are one batch while each alone gives the same.
 
     A row is compared with the watermark that the sends before it have reached. So a send joins a batch only if no row lies
     before that: then none of them is late, none belongs to a window that would have fired before it, and it makes no difference
@@ -86,7 +86,7 @@ class Gathering:
     on_watermark: bool
 
     @classmethod
-    def of(cls, plan: PhysicalPlan, limit: Limit, in_force: Callable[[], int]) -> Gathering | None:
+    def of(cls, plan: PhysicalPlan, limit: Limit, in_force: Callable[[], int]) -> GatheredSends | None:
         """Return the gathering of the sends of a plan; None where each send has to be a batch."""
         if len(plan.stages) > 1 or len(plan.reads) > 1 or len(plan.reads[0].takers) > 1:
             return None
@@ -169,11 +169,11 @@ class StreamReader:
     clocks: tuple[ClockInput, ...]
     workers: int = 1
 
-    def bounded_by(self, limit: Limit, gathering: Gathering | None) -> None:
+    def bounded_by(self, limit: Limit, gathering: GatheredSends | None) -> None:
         """Let a batch take no more than the limit: of sends, as far as `gathering` lets them be in one, and of files."""
         source = self.planner.node.source
         if isinstance(source, SentSource):
-            source.together = gathering or Alone()
+            source.together = gathering or SingleSends()
         elif isinstance(source, FolderSource) and limit.target_s is not None:
             source.bounded_by(limit)
 
@@ -188,11 +188,11 @@ class StreamReader:
             held = source.taken([json.loads(one) for one in ranges], self.reader.schema)
         if ranges is None:
             ranges, control = self.planner.log.entry(number)
-        scanned: Iterable[Scanned]
+        scanned: Iterable[ScannedRows]
         if held is not None:
             scanned = held
         elif control is not None:
-            scanned = [Scanned(None, control, control.now_us)]
+            scanned = [ScannedRows(None, control, control.now_us)]
         else:
             scanned = self._of_ranges(ranges)
         ends = self.planner.log.ended and number == self.planner.log.last
@@ -202,14 +202,14 @@ class StreamReader:
         for taker, stage in self.takers:
             into.setdefault(taker, []).append((stage, scanned))
 
-    def _of_ranges(self, ranges: Sequence[str]) -> Iterable[Scanned]:
+    def _of_ranges(self, ranges: Sequence[str]) -> Iterable[ScannedRows]:
         """Return the rows of planned ranges, in parts where the source can be read by several threads."""
         if self.workers == 1 or not isinstance(self.planner.node.source, (FolderSource, KafkaSource)):
             return self.reader.rows_of(ranges)
         return Parts([self.reader.rows_of(some) for some in parted(ranges, self.workers)])
 
 
-def controls_of(rows: Iterable[Scanned], clocks: tuple[ClockInput, ...]) -> list[ClockControl]:
+def controls_of(rows: Iterable[ScannedRows], clocks: tuple[ClockInput, ...]) -> list[ClockControl]:
     """Return the controls in what was read, for the clocks that go by the stream."""
     return [(scanned.control, clocks) for scanned in rows if scanned.control is not None]
 
@@ -240,7 +240,7 @@ def readers(
     return readers
 
 
-def _reader(plan: PhysicalPlan, read: Read, source: RangeSource, planner: RangePlanner, workers: int) -> StreamReader:
+def _reader(plan: PhysicalPlan, read: SourceRead, source: RangeSource, planner: RangePlanner, workers: int) -> StreamReader:
     schema = pa.schema([source.schema.field(name) for name in read.needs_columns])
     takers = [(number, StageOperator(branch.spec)) for number, branch in read.takers]
     return StreamReader(planner, RangeReader(schema, source.source, source.name, 1), takers, plan.clock_inputs(read), workers)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from krishiv_py.engine.closing import CLOSED, forget, key_dropping
 from krishiv_py.engine.loop import and_read, as_if_ended, as_rows, early, follow, packed_results, stepping
-from krishiv_py.engine.stage import FIRINGS, PREPARE, AtStep, BatchDone, Packed, StageOperator, count, none_counted, split
+from krishiv_py.engine.stage import FIRINGS, PREPARE, AtStep, StageInput, StageOperator, StageOutput, count, none_counted, split
 from krishiv_py.kernels.firing import custom_trigger_of
 from krishiv_py.kernels.prepare import late_output, refused
 from krishiv_py.kernels.results import StepResult, in_order, keys_held
@@ -132,7 +132,7 @@ class StageBucket:
     open_rows: int = 0
     _wakeup: tuple[int | None, int | None] | None = None
     """The watermark and the processing time at which the operator wants to be woken, since the last step of this run."""
-    _nothing: BatchDone | None = None
+    _nothing: StageOutput | None = None
     """The result of a step that has nothing to do."""
     _no_results: pa.Table = attrs.field(init=False)
 
@@ -147,7 +147,7 @@ class StageBucket:
         """Return the windows in state, with their aggregates so far."""
         return self.stage.operator.state(Bucket(self.store, self.meta, pages=self.pages))
 
-    def did(self, done: BatchDone) -> None:
+    def did(self, done: StageOutput) -> None:
         """Note what a step left."""
         self.left(done.step)
         self._wakeup = done.step.wakeup_us, done.step.wakeup_now_us
@@ -156,7 +156,7 @@ class StageBucket:
         """Note how much is open."""
         self.open_windows, self.open_rows, self._nothing = step.open_windows, step.open_rows, None
 
-    def resting(self, moment: Moment) -> BatchDone | None:
+    def resting(self, moment: Moment) -> StageOutput | None:
         """Return the result of a step that has no rows and nothing to do, so none is made; None where there may be something.
 
         The last step of an operator says when it has to be woken. On Spark buckets rest by the same rule.
@@ -168,7 +168,7 @@ class StageBucket:
             return None
         if self._nothing is None:
             none = self._no_results
-            self._nothing = BatchDone(none, [], {}, StepResult(none, wakeup_us, self.open_windows, self.open_rows, 0), moment)
+            self._nothing = StageOutput(none, [], {}, StepResult(none, wakeup_us, self.open_windows, self.open_rows, 0), moment)
         return self._nothing
 
 
@@ -265,7 +265,7 @@ class ProcessStage:
         count(self.counters, {CLOSED: forgotten} if forgotten else {})
         return forgotten
 
-    def late_of(self, batches_done: Sequence[BatchDone]) -> pa.Table:
+    def late_of(self, batches_done: Sequence[StageOutput]) -> pa.Table:
         """Return the late rows of a batch."""
         late = [table for done in batches_done for table in done.late]
         return late_output(self.stage.layout, late) if late else self._no_late_rows
@@ -274,7 +274,7 @@ class ProcessStage:
         """Return rows by the bucket of their key, in their order."""
         return split(rows, self.stage.layout.key_names, range(len(self.buckets)))
 
-    def by_bucket(self, packed: Packed) -> list[Packed]:
+    def by_bucket(self, packed: StageInput) -> list[StageInput]:
         """Return what each bucket takes of a batch; what is known of all of it goes with the first."""
         if len(self.buckets) == 1:
             return [packed]
@@ -282,26 +282,28 @@ class ProcessStage:
         for chunk in packed.chunks:
             for number, part in self.shared(chunk):
                 chunks[number].append(part)
-        return [attrs.evolve(packed, chunks=chunks[0]), *(Packed(given) for given in chunks[1:])]
+        return [attrs.evolve(packed, chunks=chunks[0]), *(StageInput(given) for given in chunks[1:])]
 
-    def step(self, read: Sequence[Packed], moment: Moment, batch_id: int) -> list[BatchDone]:
+    def step(self, read: Sequence[StageInput], moment: Moment, batch_id: int) -> list[StageOutput]:
         """Take rows that were `read` from a source, by bucket, and fire."""
         moment = moment.at(self.plan.times)
 
-        def steps(bucket: StageBucket, mine: Packed) -> list[BatchDone]:
+        def steps(bucket: StageBucket, mine: StageInput) -> list[StageOutput]:
             return [bucket.stage.step(bucket.at(moment.now_us or 0), mine, moment)]
 
         done = self._stepped(read, moment, batch_id, steps)
         self.handed = moment
         return done
 
-    def follow(self, before: Mapping[int, pa.Table], read: Sequence[Packed], moment: Moment, batch_id: int) -> list[BatchDone]:
+    def follow(
+        self, before: Mapping[int, pa.Table], read: Sequence[StageInput], moment: Moment, batch_id: int
+    ) -> list[StageOutput]:
         """Take the results of the stages before, by their number, and the rows that were `read` with them, and fire."""
         moment = moment.at(self.plan.times)
         late_moment = attrs.evolve(self.handed, now_us=moment.now_us)
         given = self._given(before, late_moment, batch_id)
 
-        def steps(bucket: StageBucket, mine: Packed) -> list[BatchDone]:
+        def steps(bucket: StageBucket, mine: StageInput) -> list[StageOutput]:
             return list(follow(bucket.stage, bucket.at(moment.now_us or 0), mine, late_moment, moment))
 
         every = [and_read(results, rows) for results, rows in zip(given, read, strict=True)]
@@ -310,10 +312,14 @@ class ProcessStage:
         return done
 
     def _stepped(
-        self, read: Sequence[Packed], moment: Moment, batch_id: int, steps: Callable[[StageBucket, Packed], list[BatchDone]]
-    ) -> list[BatchDone]:
+        self,
+        read: Sequence[StageInput],
+        moment: Moment,
+        batch_id: int,
+        steps: Callable[[StageBucket, StageInput], list[StageOutput]],
+    ) -> list[StageOutput]:
         """Let each bucket take its rows and fire; those that have nothing to do rest."""
-        dones: list[list[BatchDone]] = []
+        dones: list[list[StageOutput]] = []
         due: list[int] = []
         for number, (bucket, mine) in enumerate(zip(self.buckets, read, strict=True)):
             rests = None if mine.chunks or mine.late or mine.notes else bucket.resting(moment)
@@ -334,13 +340,13 @@ class ProcessStage:
                     self.buckets[number].did(one)
         return dones[0] if len(dones) == 1 else [one for some in dones for one in some]
 
-    def _large(self, due: Sequence[int], read: Sequence[Packed]) -> bool:
+    def _large(self, due: Sequence[int], read: Sequence[StageInput]) -> bool:
         """Return whether buckets have so much to do that threads are of use."""
         size = sum(chunk.num_rows for n in due for chunk in read[n].chunks)
         size += sum(self.buckets[n].open_windows + self.buckets[n].open_rows for n in due)
         return bool(size >= FEW_ROWS)
 
-    def _given(self, before: Mapping[int, pa.Table], late_moment: Moment, batch_id: int) -> list[Packed]:
+    def _given(self, before: Mapping[int, pa.Table], late_moment: Moment, batch_id: int) -> list[StageInput]:
         """Return the results of the stages before as rows, by bucket."""
         with AtStep(self.spec.label, PREPARE, batch_id):
             came = ((b.spec, before[b.after]) for b in self.plan.inputs if b.after is not None and b.after in before)

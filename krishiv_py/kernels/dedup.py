@@ -190,7 +190,7 @@ _ANY: Final = 1 << 61
 
 
 @attrs.define
-class _Reached(Section):
+class _DedupProgress(Section):
     """The watermark of the last step."""
 
     dedup_at: int = UNSET
@@ -216,7 +216,7 @@ class DedupOperator:
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        _Reached(moment.watermark_us).store(bucket)
+        _DedupProgress(moment.watermark_us).store(bucket)
         log = self._log(bucket, moment.watermark_us)
         log.expire()
         results, late, dropped = self.layout.result_schema.empty_table(), None, 0
@@ -234,10 +234,10 @@ class DedupOperator:
 
     def state(self, bucket: Bucket) -> pa.Table:
         """Identities with the event time of a row that passed, until when it is remembered, and ``last_update``."""
-        log = self._log(bucket, _Reached.of(bucket).dedup_at)
+        log = self._log(bucket, _DedupProgress.of(bucket).dedup_at)
         rows = log.written()
         times: Ints = rows[TIME].to_numpy()
-        alive = times > self._over(_Reached.of(bucket).dedup_at)
+        alive = times > self._over(_DedupProgress.of(bucket).dedup_at)
         rows, times = rows.filter(pa.array(alive)), times[alive]
         kind, keys = self.layout.spec.time_kind, self.layout.spec.keys
         until = unstamp(times + self.keep_us, kind)

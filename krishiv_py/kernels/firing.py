@@ -20,7 +20,7 @@ from krishiv_py.plan.options.triggers import CustomTrigger, OpenWindows, Trigger
 
 
 @attrs.frozen
-class Due:
+class FiringSpan:
     """Windows that end after `from_us` and not after `to_us` fire; those that end at or before `horizon_us` are over.
 
     Attributes
@@ -67,10 +67,10 @@ class FiringDelay:
         wait_us = lateness_us if options.emit_mode == "final" else 0
         return cls(wait_us, lateness_us, options.left_us, options.left_us)
 
-    def due(self, moment: Moment, fired_at: int = UNSET) -> Due:
+    def due(self, moment: Moment, fired_at: int = UNSET) -> FiringSpan:
         """Return what is due at a moment, after all that was due up to the watermark `fired_at`."""
         reached = max(fired_at, moment.watermark_us)
-        return Due(self.fired(fired_at), self.fired(reached), self.over(reached), reached)
+        return FiringSpan(self.fired(fired_at), self.fired(reached), self.over(reached), reached)
 
     def fired(self, watermark_us: int) -> int:
         """Windows that end up to here have fired under this watermark."""
@@ -193,7 +193,7 @@ class WindowFacts:
 
 
 @attrs.define(eq=False)
-class Question:
+class TriggerContext:
     """A user's trigger and what is in force as it is asked.
 
     Attributes

@@ -132,7 +132,7 @@ def units_of(
 
 
 @attrs.frozen(eq=False)
-class Folded:
+class BatchFirings:
     """Holds what a batch brings: firings, log entries with their windows, and which windows need another look.
 
     ``unfired``: overdue windows with pairs that have had no watermark firing; ``waiting``: windows whose late rows wait for
@@ -170,7 +170,7 @@ class PrefixFold:
         self.discarding = discarding
         self.size_us = size_us
 
-    def fold(self, fresh: pa.Table, units: Units, state: KeyWindows, watermark_us: int, by_row: bool) -> Folded:
+    def fold(self, fresh: pa.Table, units: Units, state: KeyWindows, watermark_us: int, by_row: bool) -> BatchFirings:
         """Fold `units` of `fresh`, rows or partials, into pairs of this `state`, all classified by one watermark."""
         over = units.pair_windows + self.size_us <= watermark_us
         late = over & (state.done | ~state.known | (not self.trigger.on_time))
@@ -190,7 +190,7 @@ class PrefixFold:
         waits = late & (self.trigger.late == "watermark")
         windows, entries = self._entries(units, cut, fired, values, state, count, done, waits)
         unfired = units.pair_windows[over & ~done & ~waits]
-        return Folded(firings, windows, entries, set(unfired.tolist()), set(units.pair_windows[waits].tolist()))
+        return BatchFirings(firings, windows, entries, set(unfired.tolist()), set(units.pair_windows[waits].tolist()))
 
     def _segments(self, fresh: pa.Table, units: Units, pending: Ints, every: Ints, at_end: Mask, by_row: bool) -> _Segments:
         order = stable_order(units.ids)

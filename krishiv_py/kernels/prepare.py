@@ -21,8 +21,8 @@ from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import OperatorError, SchemaError, shown
 from krishiv_py.kernels.columns.evaluate import argument
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.columns.steps import Aside, LeftOut, apply_prefix, batches_of, one_batch
-from krishiv_py.kernels.columns.times import FixedAssigner, Spans, Stamped, gap_lengths, spans_of, stamp
+from krishiv_py.kernels.columns.steps import FailedRows, LeftOut, apply_prefix, batches_of, one_batch
+from krishiv_py.kernels.columns.times import EventTimes, FixedAssigner, Spans, gap_lengths, spans_of, stamp
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.watermark import (
     ONLY,
@@ -94,7 +94,7 @@ _FUTURE, _UNKNOWN, _DROPPED, _GAP = 5, 6, 7, 8  # reasons beyond "late"; the las
 
 
 @attrs.frozen(eq=False)
-class Prepared:
+class PreparedRows:
     """Holds what became of one batch.
 
     Attributes
@@ -163,7 +163,7 @@ def _steps_of_left_out(spec: OperatorSpec) -> dict[int, tuple[Prefix, ...]]:
     }
 
 
-class Prepare:
+class RowPreparer:
     """The stateless half, made once per operator and worker."""
 
     def __init__(self, spec: OperatorSpec) -> None:
@@ -185,7 +185,7 @@ class Prepare:
         *,
         begun_us: int | None = None,
         results: bool = False,
-    ) -> Prepared:
+    ) -> PreparedRows:
         """Judge and reduce one batch of source rows under the watermark in force.
 
         Parameters
@@ -201,7 +201,7 @@ class Prepare:
         results : bool
             Whether the rows are results of a stage, which are never too far ahead: their times are not those of a clock.
         """
-        aside: list[Aside] = []
+        aside: list[FailedRows] = []
         left_out: LeftOut = {}
         rows = self._steps(batch, watermark_us, now_us, aside, left_out if self._then else None)
         prepared = self._classified(rows, watermark_us, begun_us, results=results)
@@ -209,7 +209,7 @@ class Prepare:
             self._add_left_out(prepared.maxima, left_out, watermark_us, begun_us, results=results)
         return self._with_aside(prepared, aside, watermark_us) if aside else prepared
 
-    def _classified(self, rows: pa.RecordBatch, watermark_us: int, begun_us: int | None, *, results: bool) -> Prepared:
+    def _classified(self, rows: pa.RecordBatch, watermark_us: int, begun_us: int | None, *, results: bool) -> PreparedRows:
         spec = self.spec
         if not spec.time_column:
             return self._untimed(rows)
@@ -274,10 +274,10 @@ class Prepare:
         if counters["late"]:
             latest_late_us = int(times[reasons == 4].max())
         newest_us = int(_of(times, usable).max(initial=UNSET))
-        return Prepared(accepted, refused, counters, maxima, ahead_by_source, latest_late_us, newest_us)
+        return PreparedRows(accepted, refused, counters, maxima, ahead_by_source, latest_late_us, newest_us)
 
     def _all_taken(
-        self, rows: pa.RecordBatch, stamped: Stamped, watermark_us: int, begun_us: int | None, *, results: bool
+        self, rows: pa.RecordBatch, stamped: EventTimes, watermark_us: int, begun_us: int | None, *, results: bool
     ) -> bool:
         """Return whether the smallest and the largest time say that no row is refused, and none is ahead: the common case."""
         spec, bounds = self.spec, stamped.bounds
@@ -293,7 +293,7 @@ class Prepare:
             return False
         return unknown_sources(spec, rows) is None
 
-    def _taken(self, rows: pa.RecordBatch, stamped: Stamped, watermark_us: int, *, results: bool) -> Prepared:
+    def _taken(self, rows: pa.RecordBatch, stamped: EventTimes, watermark_us: int, *, results: bool) -> PreparedRows:
         """Rows that are all accepted."""
         times = stamped.times
         low, high = stamped.bounds or (UNSET, END_OF_TIME)
@@ -306,18 +306,18 @@ class Prepare:
         accepted = self._accepted(rows, times, None, None, watermark_us, None)
         one = self.spec.source_column is None
         maxima = {ONLY: high} if one else self._maxima(rows, times, np.ones(len(times), np.bool_))
-        return Prepared(accepted, self._no_late_rows, counters, maxima, newest_us=high)
+        return PreparedRows(accepted, self._no_late_rows, counters, maxima, newest_us=high)
 
     def _behind_counts(self, times: Ints, watermark_us: int, *, results: bool) -> dict[str, int]:
         """Count rows of a source by their distance to the newest row of the batches before."""
         return {} if results or self.spec.watermark._by_clock else behind_counts(times, watermark_us, self._lag_us)
 
-    def _untimed(self, rows: pa.RecordBatch) -> Prepared:
+    def _untimed(self, rows: pa.RecordBatch) -> PreparedRows:
         """Rows that need no event time: none is refused."""
         n, layout = rows.num_rows, self.layout
         columns = [pa.array(np.zeros(n, np.int64)), *(rows.column(name) for name in layout.own)]
         taken = pa.Table.from_arrays(columns, schema=layout.row_schema)
-        return Prepared(taken, self._no_late_rows, {"rows": n}, {})
+        return PreparedRows(taken, self._no_late_rows, {"rows": n}, {})
 
     def maxima(self, batch: pa.RecordBatch, watermark_us: int, now_us: int, begun_us: int | None = None) -> dict[str, int]:
         """Largest usable event time by source, without judging or reducing the rows."""
@@ -349,7 +349,7 @@ class Prepare:
             usable &= ~self._ahead(stamped.times, watermark_us, begun_us)
         return self._maxima(rows, stamped.times, usable)
 
-    def _with_aside(self, prepared: Prepared, aside: list[Aside], watermark_us: int) -> Prepared:
+    def _with_aside(self, prepared: PreparedRows, aside: list[FailedRows], watermark_us: int) -> PreparedRows:
         """Add rows that steps took out: they count as input, and those that are not dropped go to the late output."""
         counters, late = dict(prepared.counters), [prepared.late]
         for one in aside:
@@ -365,7 +365,7 @@ class Prepare:
         batch: pa.RecordBatch,
         watermark_us: int,
         now_us: int | None,
-        aside: list[Aside] | None = None,
+        aside: list[FailedRows] | None = None,
         left_out: LeftOut | None = None,
     ) -> pa.RecordBatch:
         """Rows after the stateless steps; rows that go by the clock are never behind the watermark, before the input ends."""

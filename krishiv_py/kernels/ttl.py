@@ -88,7 +88,7 @@ class Expiring:
         results = self._standing(bucket, done.results, moment)
         clock = moment.watermark_us if self.by_event else moment.now_us
         noted = _Clock.of(bucket)
-        touched = _Touches(self, bucket, noted)
+        touched = _TouchLog(self, bucket, noted)
         if chunks and any(c.num_rows for c in chunks):
             fresh = pa.concat_tables([c.select([_LAST, *self.layout.key_names]) for c in chunks])
             self._touch(touched, fresh, UNSET if clock is None else clock)
@@ -124,7 +124,7 @@ class Expiring:
         """Drop keys; returns how many windows went."""
         raise NotImplementedError
 
-    def _touch(self, touched: _Touches, fresh: pa.Table, clock: int) -> None:
+    def _touch(self, touched: _TouchLog, fresh: pa.Table, clock: int) -> None:
         last = fresh[_LAST].to_numpy()
         stamps = np.maximum(last, clock) if self.by_event else np.full(len(last), clock)
         touched.add([fresh[k] for k in self.layout.key_names], stamps)
@@ -143,7 +143,7 @@ class Expiring:
         return earliest if clock == UNSET else max((clock // self.grain_us + 1) * self.grain_us, earliest)
 
 
-class _Touches:
+class _TouchLog:
     """Says when the keys of a bucket were touched: a log by key, and a queue that says when each may have expired.
 
     ::
@@ -236,7 +236,7 @@ def _once(timers: pa.Table) -> pa.Table:
     return distinct(timers, [HASH, DUE])
 
 
-class _Nothing:
+class _EmptyOperator:
     """Is the operator of a time to live whose keys are only noted."""
 
     def combine(self, rows: pa.Table) -> pa.Table:
@@ -256,7 +256,7 @@ def begin_ttl(spec: OperatorSpec, bucket: Bucket, keys: pa.Table) -> None:
     """Note keys whose state was kept without this time to live: it begins when the clock is looked at next."""
     if keys.num_rows:
         noted = _Clock.of(bucket)
-        touched = _Touches(Expiring(spec, _Nothing()), bucket, noted)
+        touched = _TouchLog(Expiring(spec, _EmptyOperator()), bucket, noted)
         touched.add([keys[k] for k in keys.column_names], np.full(keys.num_rows, UNSET))
         noted.store(bucket)
 

@@ -163,7 +163,7 @@ def _without(results: pa.Table, name: str, lacks: pa.ChunkedArray) -> pa.Table:
 
 
 @attrs.define
-class _Stepped(Section):
+class _StepProgress(Section):
     """The watermark of the last step, and the allowed lateness in it; -1 where an earlier version did not note it."""
 
     stepped_at: int = UNSET
@@ -175,9 +175,9 @@ class PunctualOperator(WrappingOperator):
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """One step, or two if there are rows and the watermark has moved, or a smaller lateness makes windows be over."""
-        last, lateness_us = _Stepped.of(bucket), self.spec.options.allowed_lateness_us
+        last, lateness_us = _StepProgress.of(bucket), self.spec.options.allowed_lateness_us
         moved = moment.watermark_us > last.stepped_at or lateness_us < last.stepped_late
-        _Stepped(moment.watermark_us, lateness_us).store(bucket)
+        _StepProgress(moment.watermark_us, lateness_us).store(bucket)
         first = moved and any(c.num_rows for c in chunks)
         over = self.inner.step(bucket, [], attrs.evolve(moment, calls_triggers=False)) if first else None
         done = self.inner.step(bucket, chunks, moment)

@@ -18,7 +18,7 @@ from krishiv_py.plan.checks import a_text, plain_methods
 from krishiv_py.plan.durations import Duration
 
 
-class Described:
+class UserObject:
     """Base of what a user brings: its name and what it depends on."""
 
     @property
@@ -92,7 +92,7 @@ class Description:
     parameters: tuple[tuple[str, str], ...]
 
 
-def description_of(brought: Described, what: str) -> Description:
+def description_of(brought: UserObject, what: str) -> Description:
     """Return the checked description of what a user `brought`; errors call it a `what`.
 
     Raises
@@ -120,7 +120,7 @@ def description_of(brought: Described, what: str) -> Description:
     return Description(a_text(name, "name", "return a text"), noted)
 
 
-def attribute_of(brought: Described, attribute: str, what: str, consequence: str) -> Any:
+def attribute_of(brought: UserObject, attribute: str, what: str, consequence: str) -> Any:
     """Return what a user `brought` says under an `attribute`; errors call it a `what`.
 
     Raises
@@ -141,7 +141,7 @@ Assigned: TypeAlias = tuple[Times, Times] | tuple[Times, Times, Times]
 """Starts and ends, one window a row; or row numbers, starts and ends, for rows in none or in several."""
 
 
-class WindowAssigner(Described, ABC):
+class WindowAssigner(UserObject, ABC):
     """Says which windows rows belong to. Make a subclass and pass an instance to ``stream.window(...)``.
 
     An assigner is pickled to the workers. The same times must always get the same windows, on every machine and after every

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.durations import show_us
-from krishiv_py.plan.operation import LATER, Extent, LateBy, Nature, Operation, ResultTime
+from krishiv_py.plan.operation import LATER, LateBy, Operation, OperationTraits, ResultTime, WindowExtent
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.sides import JoinColumns
@@ -50,7 +50,7 @@ class Join(Operation):
         Which rows are given.
     """
 
-    nature: ClassVar[Nature] = Nature("Join", joins=True)
+    nature: ClassVar[OperationTraits] = OperationTraits("Join", joins=True)
     sides: JoinColumns
     how: JoinType
 
@@ -103,8 +103,8 @@ class IntervalJoin(Join):
     max_rows_per_key: int | None = attrs.field(default=None, metadata=LATER)
 
     @property
-    def extent(self) -> Extent:
-        return Extent(max(self.upper_us, 0) - min(self.lower_us, 0))
+    def extent(self) -> WindowExtent:
+        return WindowExtent(max(self.upper_us, 0) - min(self.lower_us, 0))
 
     def describe(self) -> str:
         lower, upper = (f"{'-' if us < 0 else '+'} {show_us(abs(us))}" for us in (self.lower_us, self.upper_us))
@@ -145,8 +145,8 @@ class AsofJoin(Join):
     tolerance_us: int | None
 
     @property
-    def extent(self) -> Extent:
-        return Extent(self.tolerance_us or 0)
+    def extent(self) -> WindowExtent:
+        return WindowExtent(self.tolerance_us or 0)
 
     @property
     def ahead_us(self) -> int:
@@ -176,12 +176,12 @@ class WindowJoin(Join):
 
     has_time: ClassVar[bool] = False  # a result has the time of its window
     kind: ClassVar[str] = "window join"
-    nature: ClassVar[Nature] = attrs.evolve(Join.nature, opens_windows=True)
+    nature: ClassVar[OperationTraits] = attrs.evolve(Join.nature, opens_windows=True)
     late_by: ClassVar[LateBy] = "windows"
     window: HoppingWindow
 
     @property
-    def extent(self) -> Extent:
+    def extent(self) -> WindowExtent:
         return self.window.extent
 
     def describe(self) -> str:

@@ -257,7 +257,7 @@ class Expect(Filter):
 
 
 @attrs.frozen(eq=False)
-class Tried(Filter):
+class FunctionCheck(Filter):
     """Keep the rows for which functions in aggregates do not raise; the planner puts it after the other steps.
 
     Attributes
@@ -549,7 +549,7 @@ def filters_after(node: Node, base: Node) -> Node:
 
 
 @attrs.frozen(eq=False)
-class Draft:
+class StageDraft:
     """A query as it was given so far.
 
     Nothing is filled in before it is asked for, so the order of the steps makes no difference. Then the preset fills what is
@@ -562,7 +562,7 @@ class Draft:
     explicit: ExplicitOptions = attrs.field(factory=ExplicitOptions)
     operation: Operation | None = None
 
-    def doing(self, operation: Operation) -> Draft:
+    def doing(self, operation: Operation) -> StageDraft:
         """Return the draft with its `operation`, which gets the keys."""
         return attrs.evolve(self, operation=attrs.evolve(operation, keys=self.keys))
 

@@ -55,7 +55,7 @@ class Grid:
 
 
 @attrs.frozen
-class Extent:
+class WindowExtent:
     """Says where the windows of an operation lie: in time, or in row numbers of a key.
 
     Attributes
@@ -112,7 +112,7 @@ class ResultTime:
 
 
 @attrs.frozen
-class Nature:
+class OperationTraits:
     """The properties that all operations of a class share.
 
     Attributes
@@ -173,7 +173,7 @@ class Operation:
 
     keys: tuple[str, ...] = attrs.field(default=(), kw_only=True, repr=False, metadata=GROUPING)
     kind: ClassVar[str]
-    nature: ClassVar[Nature]
+    nature: ClassVar[OperationTraits]
     remembers: ClassVar[bool] = False
     late_by: ClassVar[LateBy] = "time"
     aggs = cast("tuple[AggCall, ...]", ())  # not annotated: operations that have them have a field of the name
@@ -217,9 +217,9 @@ class Operation:
     # ---- times
 
     @property
-    def extent(self) -> Extent:
+    def extent(self) -> WindowExtent:
         """Return where its windows lie."""
-        return Extent()
+        return WindowExtent()
 
     def result_time(self, time_column: str) -> ResultTime | None:
         """Return where results have their event time, `time_column` being that of the rows; None if they have none."""
@@ -308,7 +308,7 @@ class PlainRows(Operation):
     """Every row is given in the micro-batch in which it arrives; nothing is kept (SEMANTICS §7.4)."""
 
     kind: ClassVar[str] = "rows"
-    nature: ClassVar[Nature] = Nature("Rows", stateless=True, keeps_carried=False)
+    nature: ClassVar[OperationTraits] = OperationTraits("Rows", stateless=True, keeps_carried=False)
 
     def unwaiting(self) -> str | None:
         return "rows without windows do not wait for a watermark: a row is given in the micro-batch in which it arrives"
@@ -351,7 +351,7 @@ class Deduplication(Operation):
     """
 
     kind: ClassVar[str] = "deduplication"
-    nature: ClassVar[Nature] = Nature("Deduplicate", keeps_carried=False)
+    nature: ClassVar[OperationTraits] = OperationTraits("Deduplicate", keeps_carried=False)
     remembers: ClassVar[bool] = True
     within_us: int
     duplicates: Duplicates = "count"

@@ -13,7 +13,7 @@ import pyarrow as pa
 from krishiv_py.errors import ColumnError, ExpressionError, SchemaError, failure_text, shown, unknown_column
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import known_column
-from krishiv_py.plan.expressions.constants import Doubled, Scalar
+from krishiv_py.plan.expressions.constants import QuotedText, Scalar
 from krishiv_py.plan.expressions.expr import Col, Expr, Field, IsIn, Lit, aggregate_in, columns_of
 from krishiv_py.plan.expressions.trees import render, walk
 from krishiv_py.plan.names import encodable
@@ -211,7 +211,7 @@ def misplaced(aggregate: Expr, where: str) -> ExpressionError:
 
 def _refuse_doubled(expr: Expr, schema: pa.Schema, where: str) -> None:
     """Refuse a text in double quotes that is the name of a column."""
-    texts = [v for node in walk(expr) for v in _constants(node) if isinstance(v, Doubled)]
+    texts = [v for node in walk(expr) for v in _constants(node) if isinstance(v, QuotedText)]
     known = {n.lower(): n for n in schema.names} if texts else {}
     for text in texts:
         if text.lower() in known:

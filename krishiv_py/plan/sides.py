@@ -74,7 +74,7 @@ class JoinColumns:
 
 
 @attrs.frozen(eq=False)
-class Both:
+class JoinInput:
     """Two sides in the common layout: their rows, with both watermarks, and where the columns of each are."""
 
     input: Watermark
@@ -176,7 +176,7 @@ def _check_distinct(names: list[str]) -> None:
         raise SchemaError("two columns of the result have one name", got=", ".join(sorted(set(twice))), hint=hint)
 
 
-def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | None) -> Both:
+def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | None) -> JoinInput:
     """Return the rows of two sides as one stream, whose watermark is the smaller of theirs (SEMANTICS §2.4)."""
     kinds = {time_kind(s.schema, s.mark.column) for s in (left, right)}
     casts = len(kinds) > 1
@@ -208,7 +208,7 @@ def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | N
         idle_advance_us=_advance(*(own.idle_advance_us for _, own in marks)),
     )
     union = UnionSource(parts, columns.side, merged, bounded)
-    return Both(Watermark(union, TIME, spec, columns.side), left.keys, columns)
+    return JoinInput(Watermark(union, TIME, spec, columns.side), left.keys, columns)
 
 
 def _order(side: Side) -> list[pa.Field]:

@@ -21,13 +21,13 @@ from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.plan.expressions.udfs import Called
 from krishiv_py.plan.nodes import (
     Filter,
+    FunctionCheck,
     MapBatches,
     Node,
     Prefix,
     Project,
     SourceNode,
     Stage,
-    Tried,
     UnionSource,
     names_time,
     prefix_of,
@@ -244,7 +244,7 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
     prefix = steps if whole else pruned(steps, wanted)
     needs = tuple(source.names) if whole else needed_columns(steps, wanted, source)
     tried = tuple(call for call in node.operation.aggs if _may_fail(call))
-    prefix = (*prefix, Tried(node.input, lit(True), calls=tried)) if tried else prefix
+    prefix = (*prefix, FunctionCheck(node.input, lit(True), calls=tried)) if tried else prefix
     prefix = tuple(attrs.evolve(step, input=Node()) for step in prefix)  # tasks need the steps, not the source below them
     spec = OperatorSpec(
         name=_stage_name(node, followed),

@@ -17,7 +17,7 @@ from krishiv_py.kernels.watermark import floor_watermark
 from krishiv_py.plan.aggregates.selections import COMPLETE, HIDDEN, whole_since
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_us
 from krishiv_py.plan.expressions.expr import Col
-from krishiv_py.plan.options.query import Begin
+from krishiv_py.plan.options.query import StartPoint
 from krishiv_py.plan.windows.window import WindowOperation
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.explain import COMPARED, noted_call
@@ -68,7 +68,7 @@ class StageChange:
 
 
 def compared(
-    old: Mapping[str, Any], new: Mapping[str, Any], begin: Begin | None = None, archived: Collection[int] = ()
+    old: Mapping[str, Any], new: Mapping[str, Any], begin: StartPoint | None = None, archived: Collection[int] = ()
 ) -> list[StageChange]:
     """Return what becomes of each stage when a plan takes the state of another one.
 
@@ -505,7 +505,7 @@ def rewritten(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 @attrs.frozen
-class Carried:
+class CarriedState:
     """Hold what a stage carries along because its state came from another plan; part of the note of a checkpoint.
 
     Attributes
@@ -537,13 +537,13 @@ def carrying(plan: PhysicalPlan, carried: Mapping[str, Mapping[str, Any]], names
     if not carried:
         return plan
     stages = tuple(
-        _carrying(stage, Carried(**carried[name])) if name in carried else stage
+        _carrying(stage, CarriedState(**carried[name])) if name in carried else stage
         for stage, name in zip(plan.stages, names, strict=True)
     )
     return attrs.evolve(plan, stages=stages)
 
 
-def _carrying(stage: StagePlan, carried: Carried) -> StagePlan:
+def _carrying(stage: StagePlan, carried: CarriedState) -> StagePlan:
     def changed(spec: OperatorSpec) -> OperatorSpec:
         hidden = tuple(whole_since(int(name.rpartition("_")[2]), name) for name, _ in carried.wholes)
         output, operation = spec.output, spec.operation

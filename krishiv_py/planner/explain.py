@@ -20,7 +20,7 @@ from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.sides import TIME
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.fingerprint import fingerprint
-from krishiv_py.planner.physical import PhysicalPlan, Read
+from krishiv_py.planner.physical import PhysicalPlan, SourceRead
 from krishiv_py.redaction import noted
 
 _KINDS: Final = {FileSource: "files", MemorySource: "memory", RangeSource: "ranges"}
@@ -45,7 +45,7 @@ def outline_of(plan: PhysicalPlan) -> dict[str, Any]:
     }
 
 
-def _read(plan: PhysicalPlan, read: Read) -> dict[str, Any]:
+def _read(plan: PhysicalPlan, read: SourceRead) -> dict[str, Any]:
     """Return how a stream is known again in another plan: by its name, by where it reads, and by stage and clock."""
     source = read.source
     place = source.places[0][1] if source.places else source.name if isinstance(source, RangeSource) else ""
@@ -152,7 +152,7 @@ class Part:
 
 
 @attrs.frozen
-class Checked:
+class CheckedStage:
     """A stage as it was checked.
 
     Attributes
@@ -177,7 +177,7 @@ class Checked:
 
 
 @attrs.frozen
-class Explained:
+class PlanOutline:
     """A plan, ready to be shown.
 
     Attributes
@@ -194,7 +194,7 @@ class Explained:
 
     logical: tuple[Part, ...]
     flow: tuple[Part, ...]
-    checked: tuple[Checked, ...]
+    checked: tuple[CheckedStage, ...]
     physical: PhysicalPlan
 
 
@@ -207,10 +207,10 @@ def named_time(text: str) -> str:
     return text.replace(TIME, "event time")
 
 
-def explain(plan: PhysicalPlan) -> Explained:
+def explain(plan: PhysicalPlan) -> PlanOutline:
     """Gather what there is to say about a plan, of a running query or of one that may be run."""
     stages = stages_of(plan.node)
-    return Explained(
+    return PlanOutline(
         logical=tuple(
             Part(n.heading, named_time(n.detail()))
             for n in (*reversed(plan.spec.after), *(n for stage in reversed(stages) for n in _nodes(stage)))
@@ -235,10 +235,10 @@ def _nodes(stage: Stage) -> Iterator[Node]:
     yield from (node for node in chain(stage.input) if not isinstance(node, Stage))
 
 
-def _checked(stage: StagePlan) -> Checked:
+def _checked(stage: StagePlan) -> CheckedStage:
     spec = stage.spec
     time = named_time(spec.time_column or "")
-    return Checked(
+    return CheckedStage(
         name=spec.name,
         rows=tuple((f.name, str(f.type)) for f in spec.row_schema if not f.name.startswith(RESERVED)),
         reads=tuple(name for name in spec.needs_columns if not name.startswith(RESERVED)),

@@ -23,7 +23,7 @@ from krishiv_py.plan.nodes import Expect, FileSource, Node, Prefix, Project, Sou
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.plan.steps import needed_columns, pruned
 from krishiv_py.planner.cut import Branch
-from krishiv_py.planner.physical import PhysicalPlan, Read
+from krishiv_py.planner.physical import PhysicalPlan, SourceRead
 from krishiv_py.types import conversion, type_text
 
 BEFORE_SEAM: Final = "before_until"
@@ -47,7 +47,7 @@ class Archive:
         return source_of(self.node)
 
 
-def names_of(read: Read) -> list[str]:
+def names_of(read: SourceRead) -> list[str]:
     """Return by which names a stream of a plan is known, the first one being what texts call it."""
     source, result = read.source, [read.name] if read.name else []
     own = getattr(source, "name", None)
@@ -173,7 +173,7 @@ def _spec(spec: OperatorSpec, archive: Archive, live: SourceNode, single: bool) 
     return attrs.evolve(spec, source_schema=archive.source.schema, prefix=detached, needs_columns=needs)
 
 
-def _check(archive: Archive, read: Read, name: str, single: bool) -> None:
+def _check(archive: Archive, read: SourceRead, name: str, single: bool) -> None:
     live, filled = read.source, read.source.named_sources
     for column in read.needs_columns:
         wanted = live.schema.field(column).type

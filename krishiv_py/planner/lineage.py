@@ -101,7 +101,7 @@ class Lineage:
 def lineage(plan: PhysicalPlan, output: OutputPlan) -> Lineage:
     """Return the lineage of an output of a plan."""
     stage = plan.stages[output.stage]
-    results = _Known().results(stage.node)
+    results = _StageLineages().results(stage.node)
     for step in output.steps if plan.named else stage.spec.after:
         results = results.after(step)
     return Lineage({name: results.columns.get(name, _NONE) for name in output.schema.names}, results.rows)
@@ -109,7 +109,7 @@ def lineage(plan: PhysicalPlan, output: OutputPlan) -> Lineage:
 
 def needed(plan: PhysicalPlan) -> Origins:
     """Return the columns that a plan needs to give the same again: those of results and rows, and of its watermarks."""
-    known, origins = _Known(), frozenset[Origin]().union(*(lineage(plan, output).every for output in plan.outputs))
+    known, origins = _StageLineages(), frozenset[Origin]().union(*(lineage(plan, output).every for output in plan.outputs))
     for stage in plan.stages:
         names = [name for name in (stage.spec.time_column, stage.spec.source_column) if name]
         origins |= known.rows(stage.node.input).of(names, "WINDOW")
@@ -118,7 +118,7 @@ def needed(plan: PhysicalPlan) -> Origins:
 
 def late_lineage(stage: Stage, schema: pa.Schema) -> Lineage:
     """Return the lineage of the late rows of a stage, whose columns are those of its rows and more."""
-    rows = _Known().rows(stage.input)
+    rows = _StageLineages().rows(stage.input)
     return Lineage({name: rows.columns.get(name, _NONE) for name in schema.names}, rows.rows)
 
 
@@ -143,7 +143,7 @@ def sources_of(plan: PhysicalPlan) -> tuple[SourceNode | LookupTable, ...]:
 
 
 @attrs.define
-class _Known:
+class _StageLineages:
     """The lineage of stages, each worked out once though several read it."""
 
     stages: dict[int, Lineage] = attrs.field(factory=dict)

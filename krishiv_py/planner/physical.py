@@ -66,7 +66,7 @@ _HERE = ("driver", "in_process")
 
 
 @attrs.frozen(eq=False)
-class Read:
+class SourceRead:
     """A stream of a source that a query reads once.
 
     Attributes
@@ -162,9 +162,9 @@ class PhysicalPlan:
         return tuple(n for n, stage in enumerate(self.stages) if stage.read)
 
     @cached_property
-    def reads(self) -> tuple[Read, ...]:
+    def reads(self) -> tuple[SourceRead, ...]:
         """The streams of sources, each read once; a stage that reads one stream twice, as a union can, has two of them."""
-        reads: list[Read] = []
+        reads: list[SourceRead] = []
         for number in self.roots:
             stage = self.stages[number]
             for branch in stage.read:
@@ -172,7 +172,7 @@ class PhysicalPlan:
                 index = next((n for n, r in enumerate(reads) if r.source is branch.source and r.takers[-1][0] != number), None)
                 if index is None:
                     named = ".".join(part for part in (stage.path, branch.name) if part)
-                    reads.append(Read(named or None, branch.source, (taker,)))
+                    reads.append(SourceRead(named or None, branch.source, (taker,)))
                 else:
                     reads[index] = attrs.evolve(reads[index], takers=(*reads[index].takers, taker))
         return tuple(reads)
@@ -192,12 +192,12 @@ class PhysicalPlan:
         )
         return ClockPlan(specs, tuple(filter(None, map(self._quiet, self.stages))))
 
-    def clock_inputs(self, read: Read) -> tuple[ClockInput, ...]:
+    def clock_inputs(self, read: SourceRead) -> tuple[ClockInput, ...]:
         """Return a stream as each of the clocks has it that go by its rows."""
         inputs = (self.stages[number].clock_input(branch) for number, branch in read.takers)
         return tuple(dict.fromkeys(one for one in inputs if one is not None))
 
-    def follows(self, source: str, read: Read) -> bool:
+    def follows(self, source: str, read: SourceRead) -> bool:
         """Return whether a name that a stream says is one of a source: of the clocks that go by the stream, or a whole name."""
         marks = (self.clocks.clocks[one.clock].watermark for one in self.clock_inputs(read))
         return any(has_source(mark, source) for mark in marks) or Clocks(self.clocks).find(source) is not None
@@ -269,7 +269,7 @@ class PhysicalPlan:
             raise PlanError("no such stage that reads a source", got=shown(name), hint=known)
         return judging[name]
 
-    def drift_us(self, read: Read) -> int | None:
+    def drift_us(self, read: SourceRead) -> int | None:
         """Return how far ahead of others a stream may be before it is held back, µs; None where it never is."""
         number, _ = read.takers[0]
         own = self.stages[number].clock

@@ -261,7 +261,7 @@ _BOUNDS: Final = ("window_start", "window_end")
 
 
 @attrs.frozen(eq=False)
-class Standing:
+class QueryProgress:
     """Says how far a query is.
 
     Attributes
@@ -286,7 +286,7 @@ class Standing:
 
 
 @attrs.frozen(eq=False)
-class Held:
+class KeyRows:
     """The rows of a table that are of the key, with the bounds of their windows in µs."""
 
     rows: pa.Table
@@ -294,7 +294,7 @@ class Held:
     ends: Ints
 
     @classmethod
-    def of(cls, stage: StagePlan, table: pa.Table | None, keys: pa.Table | None) -> Held | None:
+    def of(cls, stage: StagePlan, table: pa.Table | None, keys: pa.Table | None) -> KeyRows | None:
         """Return the rows of a state or of results; None where these have no windows with keys and times."""
         spec = stage.spec
         if table is None or spec.operation.extent.numbered or not {*spec.keys, *_BOUNDS} <= set(table.column_names):
@@ -317,11 +317,11 @@ class Held:
 def why(
     stage: StagePlan,
     clocks: ClockPlan,
-    now: Standing,
+    now: QueryProgress,
     key: str | None,
     time_us: int | None,
-    state: Held | None,
-    results: Held | None,
+    state: KeyRows | None,
+    results: KeyRows | None,
 ) -> str:
     """Say what became of a key at a time.
 
@@ -363,7 +363,7 @@ def why(
     return "\n".join(lines)
 
 
-def _windows(stage: StagePlan, time_us: int | None, state: Held | None) -> list[tuple[int, int]] | None:
+def _windows(stage: StagePlan, time_us: int | None, state: KeyRows | None) -> list[tuple[int, int]] | None:
     """Return the windows in question, ascending: those that a time belongs to, or those in state."""
     operation = stage.spec.operation
     if time_us is not None and operation.extent.grid is not None:
@@ -380,7 +380,7 @@ def _windows(stage: StagePlan, time_us: int | None, state: Held | None) -> list[
     return sorted(set(zip(state.starts[mask].tolist(), state.ends[mask].tolist(), strict=True)), key=lambda w: (w[1], w[0]))
 
 
-def _watermark(stage: StagePlan, now: Standing) -> str:
+def _watermark(stage: StagePlan, now: QueryProgress) -> str:
     """Say where the watermark is, since when, and which source holds it."""
     since = _since(now, ONLY)
     text = f"the watermark of the stage {stage.spec.name!r} is {show_instant(now.watermark_us)}{since}"
@@ -392,7 +392,7 @@ def _watermark(stage: StagePlan, now: Standing) -> str:
     return f"{text}."
 
 
-def _since(now: Standing, name: str) -> str:
+def _since(now: QueryProgress, name: str) -> str:
     moved_us = now.moved_us.get(name)
     if moved_us is None:
         return ""
@@ -400,7 +400,7 @@ def _since(now: Standing, name: str) -> str:
     return f" since {show_instant(moved_us)}" + (f" ({show_length(seconds * 1_000_000)} ago)" if seconds else "")
 
 
-def _fate(stage: StagePlan, now: Standing, time_us: int) -> str:
+def _fate(stage: StagePlan, now: QueryProgress, time_us: int) -> str:
     """Say where a row of this time would go now."""
     options, window, w = stage.spec.options, stage.spec.operation, now.watermark_us
     row = f"a row of {show_instant(time_us)}"
@@ -443,11 +443,11 @@ def _fate(stage: StagePlan, now: Standing, time_us: int) -> str:
 def _window(
     stage: StagePlan,
     clocks: ClockPlan,
-    now: Standing,
+    now: QueryProgress,
     of_key: str,
     window: tuple[int, int],
-    state: Held | None,
-    results: Held | None,
+    state: KeyRows | None,
+    results: KeyRows | None,
     *,
     brief: bool,
 ) -> str:

@@ -97,7 +97,7 @@ class HandingOn:
 
 
 @attrs.frozen(eq=False)
-class Leaving:
+class OutgoingResults:
     """Results on their way out: what they are called, and the output they are for; None for results as they are."""
 
     kind: str = RESULT
@@ -113,10 +113,10 @@ class Leaving:
         return results if self.output is None else of_output(self.output, results)
 
 
-def leaving(plan: PhysicalPlan, number: int) -> tuple[Leaving, ...]:
+def leaving(plan: PhysicalPlan, number: int) -> tuple[OutgoingResults, ...]:
     """Return the outputs of a plan that the results of a stage go to."""
     given = zip(result_kinds(plan), plan.outputs, strict=True)
-    return tuple(Leaving(kind, output) for kind, output in given if output.stage == number)
+    return tuple(OutgoingResults(kind, output) for kind, output in given if output.stage == number)
 
 
 def result_kinds(plan: PhysicalPlan) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ class StagePlace:
     following: tuple[HandingOn, ...] = ()
     reads: bool = True
     follows: bool = False
-    leaving: tuple[Leaving, ...] = (Leaving(),)
+    leaving: tuple[OutgoingResults, ...] = (OutgoingResults(),)
     next_operator: int | None = None
     bucket_ids: tuple[int, ...] = (0,)
 
@@ -179,7 +179,7 @@ def deliver(handler: LateEventHandler, tables: list[pa.Table], operator: str, ba
 
 
 @attrs.define(eq=False)
-class Halt:
+class StopReason:
     """The reason why no other batch runs: somebody stops the query, or something on the driver failed."""
 
     stopping: threading.Event = attrs.field(factory=threading.Event)

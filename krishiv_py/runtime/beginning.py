@@ -12,8 +12,8 @@ from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.watermark import moment_of
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.options.query import Begin
-from krishiv_py.planner.evolution import Carried, StageChange, carrying, compared, rewritten
+from krishiv_py.plan.options.query import StartPoint
+from krishiv_py.planner.evolution import CarriedState, StageChange, carrying, compared, rewritten
 from krishiv_py.planner.explain import outline_of, stage_names
 from krishiv_py.planner.fingerprint import differences
 from krishiv_py.planner.history import after_seam, read_called, stages_archived
@@ -35,7 +35,7 @@ else:
     evolving = lazy("krishiv_py.runtime.evolving")
 
 
-def prepare_beginning(begin: Begin, checkpoint: str) -> None:
+def prepare_beginning(begin: StartPoint, checkpoint: str) -> None:
     """Remove what a beginning from a savepoint left that was broken off, and see that the savepoint can be opened.
 
     Nothing is made in the checkpoint before that.
@@ -52,7 +52,7 @@ def prepare_beginning(begin: Begin, checkpoint: str) -> None:
 
 
 def begin_from(
-    begin: Begin, plan: PhysicalPlan, checkpoint: str, buckets: int, engine: str, write: Callable[[Savepoint], None]
+    begin: StartPoint, plan: PhysicalPlan, checkpoint: str, buckets: int, engine: str, write: Callable[[Savepoint], None]
 ) -> None:
     """Make a checkpoint that begins from a savepoint; one that did so before goes on.
 
@@ -92,7 +92,7 @@ def begin_from(
 
 
 @attrs.frozen
-class Opening:
+class SavepointOpening:
     """A savepoint for a plan.
 
     Attributes
@@ -109,7 +109,7 @@ class Opening:
         How many batches the query of the savepoint had published.
     """
 
-    savepoint: evolving.Evolved
+    savepoint: evolving.EvolvedSavepoint
     plan: PhysicalPlan
     carried: dict[str, dict[str, Any]]
     changes: list[StageChange]
@@ -168,12 +168,12 @@ def carried_by(
             continue
         if change.fate in ("kept", "migrated") and change.old is not None:
             shape = savepoint.stages[change.old].shape
-            given = Carried() if shape is None else evolving.carried_over(shape, stage, clocks, savepoint, change.old)
+            given = CarriedState() if shape is None else evolving.carried_over(shape, stage, clocks, savepoint, change.old)
         else:
-            given = Carried(
+            given = CarriedState(
                 blind_us=_newest_of_stage(savepoint, change.old, [clocks.newest[clock] for clock, _ in stage.times])
             )
-        if given != Carried():
+        if given != CarriedState():
             carried[change.name] = attrs.asdict(given)
     return carried
 
@@ -186,7 +186,7 @@ def _newest_of_stage(savepoint: Savepoint, stage: int | None, newest: Sequence[i
     return max(seen or newest, default=UNSET)
 
 
-def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
+def opened_for(begin: StartPoint, plan: PhysicalPlan) -> SavepointOpening:
     """Open a savepoint for a plan that takes its state, and for what is new in it the state of a run over archives.
 
     Raises
@@ -236,11 +236,11 @@ def opened_for(begin: Begin, plan: PhysicalPlan) -> Opening:
         for number, kind in enumerate(outline["sources"])
     ]
     values["batches"] = batches  # sinks that know batches by number have those of the run over archives, too
-    evolved = evolving.Evolved(**values, plans=plans, streams_before=streams, past=past, rebuilt=frozenset(rebuilt))
-    return Opening(evolved, runs, carried, changes, savepoint.batches)
+    evolved = evolving.EvolvedSavepoint(**values, plans=plans, streams_before=streams, past=past, rebuilt=frozenset(rebuilt))
+    return SavepointOpening(evolved, runs, carried, changes, savepoint.batches)
 
 
-def _check_taken(begin: Begin, changes: list[StageChange], folder: str) -> None:
+def _check_taken(begin: StartPoint, changes: list[StageChange], folder: str) -> None:
     """See that no state is lost that nobody said may be lost.
 
     Raises

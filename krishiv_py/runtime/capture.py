@@ -23,7 +23,7 @@ from typing_extensions import NotRequired, TypedDict
 
 from krishiv_py.connectors.source import Malformed
 from krishiv_py.plan.running import Control
-from krishiv_py.runtime.reading import Scanned
+from krishiv_py.runtime.reading import ScannedRows
 from krishiv_py.runtime.savepoints import begin_folder, check_version, finish_folder, note_of, writing
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import read_at, write_at
@@ -101,7 +101,7 @@ class CapturedBatch:
 
 
 @attrs.define
-class Captured:
+class OpenCapture:
     """A capture that is open, in `folder`.
 
     Attributes
@@ -133,7 +133,7 @@ class Captured:
     version: int = VERSION
 
     @classmethod
-    def open(cls, folder: str) -> Captured:
+    def open(cls, folder: str) -> OpenCapture:
         """Open a capture.
 
         Raises
@@ -160,7 +160,7 @@ class Captured:
         note = attrs.asdict(self, filter=lambda field, _: field.name != "folder")
         finish_folder(self.folder, "capture", _NOTE, sealed(json.dumps(note).encode()))
 
-    def read(self, batch: CapturedBatch, source: int) -> list[Scanned]:
+    def read(self, batch: CapturedBatch, source: int) -> list[ScannedRows]:
         """Return what a batch read of a source.
 
         Raises
@@ -171,7 +171,7 @@ class Captured:
         with reading(f"{self.folder}/{_NOTE}", _WAY_OUT):
             return self._scanned(batch.reads.get(str(source)), f"{self.folder}/batches/{batch.number:012d}/{source}")
 
-    def _scanned(self, note: ReadNote | None, where: str) -> list[Scanned]:
+    def _scanned(self, note: ReadNote | None, where: str) -> list[ScannedRows]:
         """Return the parts that a batch read of a source, by their note."""
         if note is None:
             return []
@@ -183,7 +183,7 @@ class Captured:
             rejected = () if part.get("bad") is None else tuple(Malformed(**row) for row in bad[part["bad"]].to_pylist())
             number = part.get("rows")
             batch_of = None if number is None else rows[number]
-            result.append(Scanned(batch_of, control, part.get("now_us"), rejected, part["partition"]))
+            result.append(ScannedRows(batch_of, control, part.get("now_us"), rejected, part["partition"]))
         return result
 
     def table(self, file: str) -> pa.Table:
@@ -209,7 +209,7 @@ def begin_capture(folder: str, checkpoint: str) -> str:
     return begin_folder(folder, "capture", _NOTE, checkpoint)
 
 
-def write_read(folder: str, number: int, source: int, result: Iterable[Scanned], hide: Hide) -> ReadNote:
+def write_read(folder: str, number: int, source: int, result: Iterable[ScannedRows], hide: HiddenColumns) -> ReadNote:
     """Write what a batch read of a source; gives the note of it."""
     rows: list[pa.RecordBatch] = []
     bad: list[pa.RecordBatch] = []
@@ -235,14 +235,14 @@ def write_read(folder: str, number: int, source: int, result: Iterable[Scanned],
     return noted
 
 
-def write_table(folder: str, file: str, table: pa.Table, hide: Hide) -> FileNote:
+def write_table(folder: str, file: str, table: pa.Table, hide: HiddenColumns) -> FileNote:
     """Write a version of a lookup table; gives the note of it."""
     batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
     return _write(f"{folder}/tables/{file}", [hide.rows(batch) for batch in batches])
 
 
 @attrs.frozen
-class Hide:
+class HiddenColumns:
     """Columns that are not in a capture as they are.
 
     Attributes

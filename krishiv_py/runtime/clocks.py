@@ -21,7 +21,7 @@ from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.watermark import moment_of
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.runtime.checkpoint.notes import Begun, CheckpointNotes
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, CheckpointOrigin
 from krishiv_py.runtime.checkpoint.sparklog import planned
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.files import store_at
@@ -46,7 +46,7 @@ class Clock(Protocol):
         """Return whether rows wake every bucket in every batch, as timers follow a watermark that is not the query's."""
 
     @property
-    def begun(self) -> Begun:
+    def begun(self) -> CheckpointOrigin:
         """Return what was before micro-batch 0."""
 
     def takes_over(self, batch: int) -> bool:
@@ -76,7 +76,7 @@ class RaisedWatermarks:
     every: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, note: Mapping[str, Any], begun: Begun) -> RaisedWatermarks:
+    def of(cls, note: Mapping[str, Any], begun: CheckpointOrigin) -> RaisedWatermarks:
         """Return what the plan `note` of a checkpoint says."""
         since = note.get("since")
         return cls() if since is None else cls(since["batches"] - begun.batches, tuple(since["raised"]))
@@ -96,7 +96,7 @@ class SparkClock:
     checkpoint: str
     tick_us: int
     initial_us: int
-    begun: Begun = attrs.field(factory=Begun)
+    begun: CheckpointOrigin = attrs.field(factory=CheckpointOrigin)
     raised: RaisedWatermarks = attrs.field(factory=RaisedWatermarks)
     facts: LedgerClock | None = None
     """The files that note the newest event times."""
@@ -135,7 +135,7 @@ class LedgerClock:
     initial_us: int
     durable: bool = False
     heartbeats_reach_buckets: bool = False
-    begun: Begun = attrs.field(factory=Begun)
+    begun: CheckpointOrigin = attrs.field(factory=CheckpointOrigin)
     kept: int = 0
     raised: RaisedWatermarks = attrs.field(factory=RaisedWatermarks)
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
@@ -207,7 +207,7 @@ def _planned_us(logged: dict[str, Any]) -> int:
 def clock_for(plan: PhysicalPlan, checkpoint: str, *, durable: bool = False, kept: int = 0) -> SparkClock | LedgerClock:
     """Return the clock of a plan: that of its first stage, which those of the others follow. Of `kept` batches it knows all."""
     spec = plan.stages[0].spec
-    begun = Begun.of(checkpoint)
+    begun = CheckpointOrigin.of(checkpoint)
     raised = RaisedWatermarks.of(CheckpointNotes(checkpoint).plan() or {}, begun)
     if plan.keeps_ledger:
         return LedgerClock(checkpoint, spec.watermark.initial_us, durable, plan.watermarked, begun, kept, raised)

@@ -27,7 +27,7 @@ from krishiv_py.kernels.windows.ranged.distinct import counting_from
 from krishiv_py.kernels.windows.session.capped import look_again
 from krishiv_py.kernels.windows.session.capped_triggered import WRITTEN
 from krishiv_py.kernels.windows.session.going_on import (
-    Before,
+    SessionsBefore,
     fire_capped_otherwise,
     fire_otherwise,
     with_trigger,
@@ -40,7 +40,7 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.evolution import (
-    Carried,
+    CarriedState,
     Frontiers,
     StageChange,
     is_hidden,
@@ -82,7 +82,7 @@ class StageBefore:
 
 
 @attrs.define(kw_only=True)
-class Evolved(Savepoint):
+class EvolvedSavepoint(Savepoint):
     """A savepoint as another plan reads it: the stages are those of that plan.
 
     Attributes
@@ -119,7 +119,9 @@ class Evolved(Savepoint):
         return super().names_of(self.streams_before[source])
 
 
-def carried_over(was: Mapping[str, Any], stage: StagePlan, clocks: ClocksGoOn, savepoint: Savepoint, number: int) -> Carried:
+def carried_over(
+    was: Mapping[str, Any], stage: StagePlan, clocks: ClocksGoOn, savepoint: Savepoint, number: int
+) -> CarriedState:
     """Return what a stage carries along when it takes state that was kept as `was` says.
 
     Parameters
@@ -159,7 +161,7 @@ def carried_over(was: Mapping[str, Any], stage: StagePlan, clocks: ClocksGoOn, s
             then="they would stand next to the result at the end",
             hint=f"make the savepoint once the watermark has passed {show_instant(early_us)}, or emit updates until then",
         )
-    return Carried(
+    return CarriedState(
         wholes,
         was["blind_us"],
         frontiers.left_beyond_options(now),
@@ -229,7 +231,7 @@ def _go_on(stage: StagePlan, bucket: Bucket, was: Mapping[str, Any], now: Mappin
         if (discarded, logged) != (discards, logs) or of_other_rules or of_other_lateness:
             withdrew = was["emit"] == "retractions" and not discarded
             goes_on = _SESSIONS[route == "capped session", logged, logs]
-            goes_on(spec, bucket, Before(discarded, withdrew, frontiers.stepped_us, frontiers.left_us, unknown))
+            goes_on(spec, bucket, SessionsBefore(discarded, withdrew, frontiers.stepped_us, frontiers.left_us, unknown))
         return
     if unknown is not None:
         with_unknown_totals(spec, bucket, unknown)

@@ -27,7 +27,7 @@ from krishiv_py.kernels.prepare import late_output_schema
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE, RESULTS, place_of
-from krishiv_py.runtime.checkpoint.notes import Begun, CheckpointNotes, moved_to
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, CheckpointOrigin, moved_to
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
 from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.local import absolute
@@ -100,7 +100,7 @@ def _goes_on(other: str, checkpoint: str) -> bool:
     begun = (CheckpointNotes(checkpoint).plan() or {}).get("begun from", {})
     if begun.get("checkpoint") is None or place_of(begun["checkpoint"]) != place_of(other):
         return False
-    return Begun.of(other).batches + max(batches_of(other), default=-1) + 1 == int(begun["batches"])
+    return CheckpointOrigin.of(other).batches + max(batches_of(other), default=-1) + 1 == int(begun["batches"])
 
 
 @attrs.frozen

@@ -20,7 +20,7 @@ from krishiv_py.connectors.sinks.known import ReadableSink, side_output
 from krishiv_py.display.html import query_html
 from krishiv_py.display.lag import Lateness, LatenessProfile
 from krishiv_py.display.text import LaidOut, plan_text
-from krishiv_py.display.watch import Seen, watch
+from krishiv_py.display.watch import QuerySample, watch
 from krishiv_py.engine.closing import keys_of, why_text
 from krishiv_py.engine.stage import Report, StageOperator, count
 from krishiv_py.errors import PlanError, shown
@@ -37,7 +37,7 @@ from krishiv_py.plan.running import STILL_S, Progress, TableVersion, of_stages, 
 from krishiv_py.planner.cut import StagePlan, input_stages, leading_stage
 from krishiv_py.planner.explain import explain
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.why import Standing, in_stage, oldest_of_all, why_not_fired
+from krishiv_py.planner.why import QueryProgress, in_stage, oldest_of_all, why_not_fired
 from krishiv_py.redaction import redacted
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.batch import stage_of
@@ -603,7 +603,7 @@ class RunningQuery(OfOneProcess):
             return self.why_not_fired(stage=stage)
         stage_plan = self._plan.stages[self._plan.stage_called(stage)]
         progress = self.progress
-        now = Standing(
+        now = QueryProgress(
             self._ledger.moment.at(stage_plan.times).watermark_us,
             progress.source_watermarks_us,
             self._ledger.moved_us,
@@ -639,11 +639,11 @@ class RunningQuery(OfOneProcess):
         with RecentTimes(self._name) as recent:
             watch(lambda: self._seen(recent), every_s=step_us / 1e6, until=until)
 
-    def _seen(self, recent: RecentTimes | None = None) -> Seen:
+    def _seen(self, recent: RecentTimes | None = None) -> QuerySample:
         status = self.status
         problem = self.exception() if status == "failed" else None
         times = () if recent is None else recent.last()
-        return Seen(self._name, status, self.progress, None if problem is None else str(problem), times)
+        return QuerySample(self._name, status, self.progress, None if problem is None else str(problem), times)
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,6 @@
 """Readers of files: CSV, JSON lines and Parquet as rows in the tasks, through Arrow.
 
-A reader gives :class:`Scanned` parts. Input that cannot be read fails the query and says where, or it is put aside and counted.
+A reader gives :class:`ScannedRows`. Input that cannot be read fails the query and says where, or it is put aside and counted.
 Paths are checked where they are given. Parquet files give the columns that are needed, each held to the schema; CSV follows the
 rules of Spark's reader (docs/sources.md).
 """
@@ -48,7 +48,7 @@ from krishiv_py.types import type_text
 
 
 @attrs.frozen(eq=False)
-class Scanned:
+class ScannedRows:
     """Rows of a source, a control, or input that was set aside.
 
     `now_us` is when rows were sent, and `partition` names where they are from, where that is known.
@@ -140,7 +140,7 @@ def readable(store: Store, path: str) -> bool:
 
 
 @attrs.frozen
-class Located:
+class PathLocation:
     """A path that was looked at.
 
     Attributes
@@ -160,7 +160,7 @@ class Located:
         return literal_path(self.path) if self.literal else self.path
 
 
-def located(path: str, *, streaming: bool, here: bool) -> Located:
+def located(path: str, *, streaming: bool, here: bool) -> PathLocation:
     """Look at a path where it is given; only one that is `here`, on this machine, is looked for.
 
     Raises
@@ -171,7 +171,7 @@ def located(path: str, *, streaming: bool, here: bool) -> Located:
         For a scheme with one slash.
     """
     if not here:
-        return Located(path, literal=False)
+        return PathLocation(path, literal=False)
     own = os.path.abspath(of_this_machine(path).removeprefix("file://").removeprefix("file:"))
     if not os.path.exists(own):
         if not PATTERN.search(own):
@@ -179,12 +179,12 @@ def located(path: str, *, streaming: bool, here: bool) -> Located:
             raise SourceError("there is no such file or folder", got=path, hint=hint, transient=True)
         if not streaming and not any(glob.iglob(own)) and "{" not in own:
             raise SourceError("no file matches the pattern", got=path, hint="correct the pattern")
-        return Located(own, literal=False)
+        return PathLocation(own, literal=False)
     if streaming and os.path.isfile(own):
         then = "no other file would ever come"
         hint = "pass its folder or a pattern, or read it with streaming=False"
         raise SourceError("a stream of files needs a folder", got=f"the file {path}", then=then, hint=hint)
-    return Located(own, literal=True)
+    return PathLocation(own, literal=True)
 
 
 def literal_path(path: str) -> str:
@@ -228,12 +228,12 @@ class FileReader:
     kind: ClassVar[str]
     as_lines: ClassVar[bool] = False
 
-    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[ScannedRows]:
         for path in batch.column(0).to_pylist():
             if not passed_over(path):
                 yield from self.read_file(path)
 
-    def read_file(self, uri: str) -> Iterator[Scanned]:
+    def read_file(self, uri: str) -> Iterator[ScannedRows]:
         """Yield the rows of a file, and what of it is set aside."""
         store, path = store_at(uri)
         shown, rows = shown_path(uri), 0
@@ -249,7 +249,7 @@ class FileReader:
                 what = str(problem) if isinstance(problem, MisfitError) else f"not a whole {self.kind} file ({problem})"
                 yield self.put_aside([Malformed(shown, None, None, what + (f", after {rows} rows" if rows else ""))])
 
-    def put_aside(self, malformed: list[Malformed]) -> Scanned:
+    def put_aside(self, malformed: list[Malformed]) -> ScannedRows:
         """Return malformed input as a part that is put aside.
 
         Raises
@@ -259,9 +259,9 @@ class FileReader:
         """
         if not self.rules.aside:
             raise malformed[0].error()
-        return Scanned(None, malformed=tuple(malformed))
+        return ScannedRows(None, malformed=tuple(malformed))
 
-    def scanned(self, file: Any, uri: str) -> Iterator[Scanned]:
+    def scanned(self, file: Any, uri: str) -> Iterator[ScannedRows]:
         """Yield the rows of an open file."""
         raise NotImplementedError
 
@@ -333,12 +333,12 @@ class JsonReader(FileReader):
     kind: ClassVar[str] = "JSON"
     as_lines: ClassVar[bool] = True
 
-    def scanned(self, file: Any, uri: str) -> Iterator[Scanned]:
+    def scanned(self, file: Any, uri: str) -> Iterator[ScannedRows]:
         """Yield the rows of an open file, block by block; of what a line does not say, its folders may have the value."""
         lines = JsonLines(self.schema, self.known)
         for parsed in lines.read(file):
             if parsed.batch.num_rows:
-                yield Scanned(by_folders(parsed.batch, uri))
+                yield ScannedRows(by_folders(parsed.batch, uri))
             if parsed.bad:
                 yield self.put_aside([Malformed(shown_path(uri), b.line, b.text, b.problem) for b in parsed.bad])
 
@@ -355,29 +355,29 @@ class ParquetReader(FileReader):
 
     kind: ClassVar[str] = "parquet"
 
-    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[ScannedRows]:
         if not self.sent:
             yield from super().__call__(batch)
             return
         for uri in batch.column(0).to_pylist():
             yield from self._rows(open_sent(*store_at(uri)), uri)
 
-    def scanned(self, file: Any, uri: str) -> Iterator[Scanned]:
+    def scanned(self, file: Any, uri: str) -> Iterator[ScannedRows]:
         """Yield the rows of an open file."""
         return self._rows(open_parquet(file), uri)
 
-    def _rows(self, parquet: pq.ParquetFile, uri: str) -> Iterator[Scanned]:
+    def _rows(self, parquet: pq.ParquetFile, uri: str) -> Iterator[ScannedRows]:
         names = parquet.schema_arrow.names
         control = control_of(parquet.read()) if names and names[0] == CONTROL else None
         if control is not None:
-            yield Scanned(None, control, control.now_us)
+            yield ScannedRows(None, control, control.now_us)
             return
         count, groups = parquet.metadata.num_rows, parquet.metadata.num_row_groups
         if sum(parquet.metadata.row_group(n).num_rows for n in range(groups)) != count:
             raise pa.ArrowInvalid(f"its row groups do not make up the {count} rows it is said to have")
         if not count:
             if self.sent:
-                yield Scanned(None, None, sent_at(parquet.schema_arrow))
+                yield ScannedRows(None, None, sent_at(parquet.schema_arrow))
             return
         now_us = sent_at(parquet.schema_arrow)
         stored = file_columns(self.schema, parquet, self._rule())
@@ -391,7 +391,7 @@ class ParquetReader(FileReader):
                 arrays = [f.of(part) for f in fields]
             except MisfitError as problem:
                 raise self._refused(problem) from problem
-            yield Scanned(pa.RecordBatch.from_arrays(arrays, schema=self.schema), None, now_us)
+            yield ScannedRows(pa.RecordBatch.from_arrays(arrays, schema=self.schema), None, now_us)
 
     def _field(self, field: pa.Field, parquet: pq.ParquetFile, uri: str) -> SameValue:
         """Return the values of a column that the file does not have."""
@@ -469,7 +469,7 @@ class CsvReader(FileReader):
             raise PlanError(what, got=", ".join(odd), hint=hint)
         return cls(schema, rules, options, source.schema)
 
-    def scanned(self, file: Any, uri: str) -> Iterator[Scanned]:
+    def scanned(self, file: Any, uri: str) -> Iterator[ScannedRows]:
         """Yield the rows of an open file, block by block."""
         begun = False
         for lines in input_lines(file, self.options):
@@ -486,7 +486,7 @@ class CsvReader(FileReader):
             if len(text):
                 yield from self._rows(attrs.evolve(lines, text=text, numbers=numbers), uri)
 
-    def _rows(self, lines: _Lines, uri: str) -> Iterator[Scanned]:
+    def _rows(self, lines: _Lines, uri: str) -> Iterator[ScannedRows]:
         read = records(lines.text, len(self.known), self.options)
         index_of = {name: n for n, name in enumerate(self.known.names)}
         converted = [values(read.columns[index_of[field.name]], field.type) for field in self.schema]
@@ -499,7 +499,7 @@ class CsvReader(FileReader):
         if wrong.any():
             batch = batch.filter(pa.array(~wrong))
         if batch.num_rows:
-            yield Scanned(batch)
+            yield ScannedRows(batch)
         if len(read.bad) or wrong.any():
             record = self._record
             problems = dict.fromkeys(read.bad.tolist(), record) | {

@@ -36,9 +36,17 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.running import Control
 from krishiv_py.planner.evolution import Frontiers
 from krishiv_py.replay_files import open_sent
-from krishiv_py.runtime.checkpoint.notes import STATE, Begun, CheckpointNotes, ClocksNote, PlanNote, StageShape, is_there
+from krishiv_py.runtime.checkpoint.notes import (
+    STATE,
+    CheckpointNotes,
+    CheckpointOrigin,
+    ClocksNote,
+    PlanNote,
+    StageShape,
+    is_there,
+)
 from krishiv_py.runtime.checkpoint.sparklog import entries_of
-from krishiv_py.runtime.ranges.folders import Taken, files_in
+from krishiv_py.runtime.ranges.folders import PlannedNames, files_in
 from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, sealed_parquet
 from krishiv_py.storage.files import read_at, store_at, write_at
@@ -618,7 +626,7 @@ def read_sources(checkpoint: str, note: Mapping[str, Any], taken: Mapping[int, i
         elif kind == "memory":
             state.position = _sent(checkpoint, index, taken[index])
         if kind == "files":
-            names = Taken.open(f"{checkpoint}/krishiv/files/{index}", durable=True).loaded
+            names = PlannedNames.open(f"{checkpoint}/krishiv/files/{index}", durable=True).loaded
             numbers = [number for number in log.numbers() if number <= taken[index]]
             names += [(file[3], file[2] or 0) for number in numbers for file in files_in(log.ranges_of(number))]
             known = dict(names)
@@ -663,7 +671,7 @@ def write_sources(savepoint: Savepoint, checkpoint: str) -> dict[int, int]:
         else:
             log.note(NotedRanges(source.position, ()))
         if source.kind == "files":
-            Taken.open(f"{checkpoint}/krishiv/files/{number}", durable=True).keep(savepoint.names_of(number), log.last)
+            PlannedNames.open(f"{checkpoint}/krishiv/files/{number}", durable=True).keep(savepoint.names_of(number), log.last)
         taken[number] = log.last
     if savepoint.streams:
         write_at(f"{checkpoint}/krishiv/streams.json", sealed(json.dumps(savepoint.streams).encode()), durable=True)
@@ -734,4 +742,4 @@ def restore_for_spark(savepoint: Savepoint, checkpoint: str, buckets: int) -> No
     report |= {"watermarks of further clocks": others} if others else {}
     CheckpointNotes(checkpoint).keep_metrics(report)
     stepped = [savepoint.stepped(number) for number in range(len(savepoint.stages))]
-    Begun(savepoint.batches, first, stepped).write(checkpoint)
+    CheckpointOrigin(savepoint.batches, first, stepped).write(checkpoint)

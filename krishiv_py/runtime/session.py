@@ -23,9 +23,9 @@ from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.watermark import Clocks, no_such_source
 from krishiv_py.plan.durations import TimePoint
 from krishiv_py.plan.nodes import MemorySource
-from krishiv_py.plan.options.query import Batches, Begin
+from krishiv_py.plan.options.query import Batches, StartPoint
 from krishiv_py.planner.physical import Engine, PhysicalPlan
-from krishiv_py.planner.why import Standing
+from krishiv_py.planner.why import QueryProgress
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.retrying import RETRY_S, retried
 from krishiv_py.runtime.beginning import changes_against
@@ -37,7 +37,7 @@ Q = TypeVar("Q", bound=RunningQuery)
 
 
 @attrs.frozen
-class Reached:
+class CheckpointProgress:
     """Says how far a query of a checkpoint is: what is in force, the watermark of each source, and when it last moved."""
 
     moment: Moment
@@ -127,7 +127,7 @@ class SessionRunner(Generic[Q]):
         checkpoint: str | None,
         batches: Batches,
         name: str | None,
-        begin: Begin | None = None,
+        begin: StartPoint | None = None,
     ) -> Q:
         """See :class:`~krishiv_py.api.query.Runner`; tried again while something is away."""
 
@@ -147,7 +147,7 @@ class SessionRunner(Generic[Q]):
         checkpoint: str | None,
         batches: Batches,
         name: str | None,
-        begin: Begin | None,
+        begin: StartPoint | None,
     ) -> Q:
         """Start a query, or leave nothing of it."""
         raise NotImplementedError
@@ -171,7 +171,7 @@ class SessionRunner(Generic[Q]):
         """Return the state of a stage of the query of a checkpoint."""
         raise NotImplementedError
 
-    def standing(self, plan: PhysicalPlan, checkpoint: str) -> Reached:
+    def standing(self, plan: PhysicalPlan, checkpoint: str) -> CheckpointProgress:
         """Return how far the query of a checkpoint is."""
         raise NotImplementedError
 
@@ -183,7 +183,9 @@ class SessionRunner(Generic[Q]):
             state = None
         reached = self.standing(plan, checkpoint)
         stage_plan = plan.stages[plan.stage_called(stage)]
-        now = Standing(reached.moment.at(stage_plan.times).watermark_us, reached.sources_us, reached.moved_us, self.clock())
+        now = QueryProgress(
+            reached.moment.at(stage_plan.times).watermark_us, reached.sources_us, reached.moved_us, self.clock()
+        )
         return why_text(plan, stage_plan, now, key, time, lambda: state, None)
 
     def against(self, plan: PhysicalPlan, folder: str, bootstrap: Iterable[str]) -> str:

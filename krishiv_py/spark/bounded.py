@@ -42,7 +42,7 @@ def run(spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: Shu
     if not all(read.source.bounded for read in plan.reads):
         hint = "use start(sink), or read the same data with streaming=False"
         raise PlanError("collect() needs an end", got=source.detail(), then="a streaming source never ends", hint=hint)
-    gathered = Gathered(plan)
+    gathered = BoundedOutputs(plan)
     if _nothing_sent(plan):
         return gathered.result()
     with as_they_stand(lookup_tables(plan)):  # all tasks see what they hold now
@@ -50,7 +50,7 @@ def run(spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: Shu
 
 
 def _run(
-    spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: ShuffleFiles, gathered: Gathered
+    spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: ShuffleFiles, gathered: BoundedOutputs
 ) -> BoundedResult:
     partitions = _partitions(spark, plan)
     ids = tuple(range(partitions))
@@ -108,7 +108,7 @@ def with_files(plan: PhysicalPlan, folder: str) -> PhysicalPlan:
 
 
 @attrs.define(eq=False)
-class Gathered:
+class BoundedOutputs:
     """Holds what the driver gets of a bounded run."""
 
     plan: PhysicalPlan

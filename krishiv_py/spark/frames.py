@@ -29,7 +29,7 @@ from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName, TableS
 from krishiv_py.errors import CheckpointError, KrishivError, PlanError, SchemaError
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import UnionSource
-from krishiv_py.plan.options.query import Handed
+from krishiv_py.plan.options.query import HandoverOptions
 from krishiv_py.plan.schema import time_name
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.fingerprint import uses_ledger
@@ -313,7 +313,7 @@ def write(folder: str, name: str, rows: pa.Table, number: int, *, durable: bool)
 
 
 def handed_frame(
-    spark: SparkSession, plan: PhysicalPlan, handed: Handed, start: Callable[[HandOver], StreamQuery], *, durable: bool
+    spark: SparkSession, plan: PhysicalPlan, handed: HandoverOptions, start: Callable[[HandOver], StreamQuery], *, durable: bool
 ) -> DataFrame:
     """Return the frame of what a query hands over that `start` starts.
 
@@ -384,7 +384,7 @@ def _watch(query: StreamQuery, sink: HandOver) -> None:
     threading.Thread(target=wait, name=f"{query.name}-handed", daemon=True).start()
 
 
-def _read(spark: SparkSession, sink: HandOver, handed: Handed) -> DataFrame:
+def _read(spark: SparkSession, sink: HandOver, handed: HandoverOptions) -> DataFrame:
     reader = every_file(spark.readStream.schema(spark_ddl(stored_schema(sink.schema))), None)
     reader = reader.option("pathGlobFilter", "*.parquet").option("parquet.page.verify-checksum.enabled", "true")
     # or Spark looks for partitions, and reads each file as often as there are files where the path has characters of patterns

@@ -24,7 +24,7 @@ from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE
 from krishiv_py.runtime.batch import RESULT, TaskRow, deliver, kind_of, result_kinds
-from krishiv_py.runtime.checkpoint.notes import Begun
+from krishiv_py.runtime.checkpoint.notes import CheckpointOrigin
 from krishiv_py.runtime.outputs import TaskOutput, claim_folder, late_sinks
 from krishiv_py.spark.setup.types import spark_ddl
 from krishiv_py.spark.setup.workers import mapped
@@ -36,7 +36,7 @@ _KINDS: Final[dict[OutputName, str]] = {"results": RESULT, "late_rows": LATE_ROW
 
 
 @attrs.frozen(eq=False)
-class Arrived:
+class TaskOutputs:
     """Holds what the tasks of a micro-batch handed over.
 
     Attributes
@@ -82,7 +82,7 @@ class QueryOutput(Protocol):
     @property
     def delivery(self) -> Delivery: ...
 
-    def publish(self, arrived: Arrived) -> None:
+    def publish(self, arrived: TaskOutputs) -> None:
         """Publish one micro-batch, in place of an earlier attempt at it."""
 
 
@@ -94,7 +94,7 @@ class TaskFiles:
     publisher: Publisher
     delivery: Delivery = "task_files"
 
-    def publish(self, arrived: Arrived) -> None:
+    def publish(self, arrived: TaskOutputs) -> None:
         """See Output."""
         written = [json.loads(r.blob) for r in arrived.rows if r.kind == FILE]
         self.publisher.publish(arrived.batch_id, [name for w in written if w["kind"] == self.kind for name in w["names"]])
@@ -108,7 +108,7 @@ class TableWriter:
     publisher: TablePublisher
     delivery: Delivery = "tables"
 
-    def publish(self, arrived: Arrived) -> None:
+    def publish(self, arrived: TaskOutputs) -> None:
         """See Output."""
         self.publisher.publish(arrived.batch_id, arrived.tables(self.kind), is_replay=arrived.is_replay)
 
@@ -122,7 +122,7 @@ class Frames:
     output: OutputOf
     delivery: Delivery = "frame"
 
-    def publish(self, arrived: Arrived) -> None:
+    def publish(self, arrived: TaskOutputs) -> None:
         """See Output."""
         self.write(arrived.frame_of(self.kind, self.output.schema), arrived.batch_id, is_replay=arrived.is_replay)
 
@@ -142,7 +142,7 @@ class SparkFiles:
     publisher: Publisher
     delivery: Delivery = "frame"
 
-    def publish(self, arrived: Arrived) -> None:
+    def publish(self, arrived: TaskOutputs) -> None:
         """See Output."""
         self.write(arrived.frame_of(self.kind, self.schema), arrived.batch_id)
 
@@ -160,7 +160,7 @@ class SparkFiles:
 
 
 @attrs.frozen(eq=False)
-class Handled:
+class HandlerRows:
     """Late rows for a handler that has no sink."""
 
     kind: str
@@ -168,7 +168,7 @@ class Handled:
     operator: str
     delivery: Delivery = "tables"
 
-    def publish(self, arrived: Arrived) -> None:
+    def publish(self, arrived: TaskOutputs) -> None:
         """See Output."""
         deliver(self.handler, arrived.tables(self.kind), self.operator, arrived.batch_id)
 
@@ -211,7 +211,7 @@ def outputs_of(plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, mark: st
     for number, stage in enumerate(plan.stages):
         kind, to = kind_of(LATE_ROWS, number, plan.last), side_output(stage.late)
         if to is None:
-            outputs.append(Handled(kind, stage.late, stage.spec.name))
+            outputs.append(HandlerRows(kind, stage.late, stage.spec.name))
         else:
             late = OutputOf(plan.late_id(mark, number), title, "late_rows", late_output_schema(stage.layout))
             outputs.append(output_for(to, late, mark, kind=kind, durable=durable))
@@ -223,7 +223,7 @@ def task_output(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, checkpoi
     results = dict(zip(result_kinds(plan), sinks, strict=True))
     late = {kind_of(LATE_ROWS, number, plan.last): to for number, to in enumerate(late_sinks(plan))}
     written = {kind: s for kind, s in {**results, **late}.items() if isinstance(s, FileSink)}
-    first = Begun.of(checkpoint).batches
+    first = CheckpointOrigin.of(checkpoint).batches
     return TaskOutput({kind: (folder_of(s) or "", s) for kind, s in written.items()}, mark, durable, checkpoint, first)
 
 

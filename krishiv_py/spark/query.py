@@ -23,7 +23,7 @@ from krishiv_py.errors import EnvironmentSetupError, KrishivError, OperatorError
 from krishiv_py.plan.checks import PathLike, a_path, wait_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.retrying import Backoff
-from krishiv_py.runtime.batch import BatchStoppedError, Halt
+from krishiv_py.runtime.batch import BatchStoppedError, StopReason
 from krishiv_py.runtime.checkpoint.sparklog import gone_checkpoint, is_back, lost_file
 from krishiv_py.runtime.closings import request
 from krishiv_py.runtime.query import BucketMetrics, QueryRows, RunningQuery
@@ -53,7 +53,7 @@ def as_error(problem: BaseException, name: str, checkpoint: str) -> KrishivError
     return error
 
 
-class Launched:
+class SparkQueryHandle:
     """Stands for Spark's ``StreamingQuery`` where a query is waited for, asked and stopped.
 
     Spark ends a query over what is away, as the store of its checkpoint. Then the query is started again from there, within
@@ -278,15 +278,15 @@ class StreamQuery(RunningQuery):
 
     def __init__(
         self,
-        query: Launched,
-        then: Sequence[Callable[[], Launched]],
+        query: SparkQueryHandle,
+        then: Sequence[Callable[[], SparkQueryHandle]],
         name: str,
         ledger: BucketMetrics,
         plan: PhysicalPlan,
         note: str | None,
         rows: QueryRows,
         cleanup: Callable[[], None],
-        halt: Halt,
+        halt: StopReason,
         spark: SparkSession,
         is_behind: Callable[[], bool],
         closing: threading.Event,
@@ -308,7 +308,7 @@ class StreamQuery(RunningQuery):
         if self._follow is not None:
             self._follow.start()
 
-    def _go_on(self, then: Sequence[Callable[[], Launched]]) -> None:
+    def _go_on(self, then: Sequence[Callable[[], SparkQueryHandle]]) -> None:
         """Let the end of the input there was fire what is still open."""
         for follow in then:
             try:

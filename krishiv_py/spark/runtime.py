@@ -28,7 +28,7 @@ from krishiv_py.in_process.moving import move, save, save_leased
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import FrameSource, MemorySource, SourceNode
-from krishiv_py.plan.options.query import Batches, Begin, Handed
+from krishiv_py.plan.options.query import Batches, HandoverOptions, StartPoint
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.batch import deliver
@@ -36,9 +36,9 @@ from krishiv_py.runtime.beginning import begin_from, going_on, prepare_beginning
 from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint, make_private, take, writable_checkpoint
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Target, check_engine, check_goes_on, engine_of
 from krishiv_py.runtime.outputs import Owner, check_free, check_outputs, check_there, late_sinks, take_sinks
-from krishiv_py.runtime.reading import Located
+from krishiv_py.runtime.reading import PathLocation
 from krishiv_py.runtime.savepoints import restore_for_spark
-from krishiv_py.runtime.session import Reached, SessionRunner
+from krishiv_py.runtime.session import CheckpointProgress, SessionRunner
 from krishiv_py.spark import bounded, state, streaming
 from krishiv_py.spark.frames import handed_frame, lags_of, rows_frame
 from krishiv_py.spark.publishing import write_once
@@ -207,7 +207,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
         checkpoint: str | None,
         batches: Batches,
         name: str | None,
-        begin: Begin | None,
+        begin: StartPoint | None,
     ) -> StreamQuery:
         """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
         self._alive("start()")
@@ -249,7 +249,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
             raise
         return query
 
-    def _begin(self, begin: Begin, plan: PhysicalPlan, checkpoint: str) -> None:
+    def _begin(self, begin: StartPoint, plan: PhysicalPlan, checkpoint: str) -> None:
         """Make a checkpoint of a savepoint."""
         buckets = buckets_wanted(self.spark)
         with writable_checkpoint(checkpoint):
@@ -294,12 +294,12 @@ class SparkRunner(SessionRunner[StreamQuery]):
         with as_own("session.savepoint()"):
             return save_leased(home, lambda: saved(home, path).folder)
 
-    def standing(self, plan: PhysicalPlan, checkpoint: str) -> Reached:
+    def standing(self, plan: PhysicalPlan, checkpoint: str) -> CheckpointProgress:
         """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
         kept = CheckpointNotes(checkpoint).metrics()
         others = tuple(kept.get("watermarks of further clocks", ()))
         moment = Moment(kept["watermark"], others=others) if "watermark" in kept else plan.clocks.initial
-        return Reached(moment, kept.get("sources", {}), kept.get("moved", {}))
+        return CheckpointProgress(moment, kept.get("sources", {}), kept.get("moved", {}))
 
     def capture(self, plan: PhysicalPlan, checkpoint: str, path: str, wanted: CaptureOptions) -> str:
         """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
@@ -332,7 +332,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
         with as_own("session.move()"):
             return move(home, to, into, functools.partial(state.save, self.spark), 1)
 
-    def to_dataframe(self, plan: PhysicalPlan, handed: Handed | None = None) -> Any:
+    def to_dataframe(self, plan: PhysicalPlan, handed: HandoverOptions | None = None) -> Any:
         """See :class:`~krishiv_py.api.query.Runner`."""
         if handed is not None:
             options, name = handed, handed.name
@@ -366,7 +366,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
 
     def infer(self, path: tuple[str, bool], kind: str, options: dict[str, str]) -> pa.Schema:
         """See :class:`~krishiv_py.api.sources.FileRunner`."""
-        return inferred(self.spark, Located(*path), kind, options)
+        return inferred(self.spark, PathLocation(*path), kind, options)
 
     def stop(self) -> None:
         """Stop all queries, remove temporary folders, and stop Spark if it was started here."""

@@ -36,10 +36,10 @@ from krishiv_py.runtime.reading import (
     UNKNOWN_COLUMNS,
     UNREAD_FILE,
     FileReader,
-    Located,
     ParquetReader,
+    PathLocation,
     Rules,
-    Scanned,
+    ScannedRows,
     arrow_scanned,
     by_folders,
     file_reader,
@@ -61,7 +61,7 @@ _NO_AGE: Final = "36500d"
 """Spark leaves files out that are so much older than the newest one it has seen: 7 days if it is not set otherwise."""
 
 
-def located(spark: SparkSession, path: str, *, streaming: bool) -> Located:
+def located(spark: SparkSession, path: str, *, streaming: bool) -> PathLocation:
     """Look at a path where it is given; raises as :func:`krishiv_py.runtime.reading.located`."""
     return located_here(path, streaming=streaming, here=_here(spark, path))
 
@@ -73,7 +73,7 @@ def _here(spark: SparkSession, path: str) -> bool:
     return path.startswith("file:") or str(spark.sparkContext.master).startswith("local") or folders_shared(spark)
 
 
-def listing(spark: SparkSession, located: Located, *, streaming: bool, max_files: int | None) -> DataFrame:
+def listing(spark: SparkSession, located: PathLocation, *, streaming: bool, max_files: int | None) -> DataFrame:
     """Return the files at a path, by name."""
     reader = (spark.readStream if streaming else spark.read).format("binaryFile").schema(_LISTING)
     reader = reader.option("recursiveFileLookup", "true")
@@ -82,7 +82,7 @@ def listing(spark: SparkSession, located: Located, *, streaming: bool, max_files
     return loaded(reader, located.for_spark, located.path).select("path")
 
 
-def listed(spark: SparkSession, located: Located) -> list[str]:
+def listed(spark: SparkSession, located: PathLocation) -> list[str]:
     """Return the files that are there now, as a streaming query takes them; over Spark Connect those that the server sees.
 
     Raises
@@ -101,7 +101,7 @@ def listed(spark: SparkSession, located: Located) -> list[str]:
 class _Listing:
     """The mapInArrow function that lists where a task runs."""
 
-    located: Located
+    located: PathLocation
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
@@ -240,7 +240,7 @@ class RecordReader:
     """The end of the text for a first line that is malformed."""
     stores: Stores = attrs.field(factory=Stores, eq=False, repr=False)
 
-    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[ScannedRows]:
         record, file, replaced = batch.columns[-3:]
         good = batch
         if record.null_count < batch.num_rows:
@@ -277,7 +277,7 @@ class RecordReader:
             good[row] = False
         return malformed, pa.array(good)
 
-    def _with_folders(self, rows: pa.RecordBatch, file: pa.Array) -> Iterator[Scanned]:
+    def _with_folders(self, rows: pa.RecordBatch, file: pa.Array) -> Iterator[ScannedRows]:
         """Rows, in which the folders of their files may have the value of a column; a folder that does not fit goes aside."""
         if file.null_count < rows.num_rows:
             files = file.dictionary_encode()
@@ -292,7 +292,7 @@ class RecordReader:
                     rows, file = rows.filter(others), file.filter(others)
                     yield from self._with_folders(rows, file)
                     return
-        yield Scanned(rows)
+        yield ScannedRows(rows)
 
     def _malformed(self, records: list[str], files: list[str]) -> list[Malformed]:
         by_file: dict[str, set[str]] = {}
@@ -360,7 +360,7 @@ def empty_frame(spark: SparkSession, source: RangeSource, schema: pa.Schema) -> 
     return spark.createDataFrame([], "path string"), RangeReader(schema, source.source, source.name)
 
 
-def inferred(spark: SparkSession, located: Located, kind: str, options: dict[str, str]) -> pa.Schema:
+def inferred(spark: SparkSession, located: PathLocation, kind: str, options: dict[str, str]) -> pa.Schema:
     """Return the schema of the files at a path; folders such as ``user=7`` add their columns where Arrow reads the files.
 
     Raises
@@ -384,7 +384,7 @@ def inferred(spark: SparkSession, located: Located, kind: str, options: dict[str
     return checked(with_partitions(schema, paths))
 
 
-def _unknown(located: Located, what: str, problem: Exception, hint: str) -> SourceError:
+def _unknown(located: PathLocation, what: str, problem: Exception, hint: str) -> SourceError:
     said = next((line for line in str(problem).splitlines() if "[" in line), str(problem).splitlines()[0])
     return SourceError(f"{located.path}: {what}", got=cut(said.strip(), 300), hint=hint)
 
@@ -417,8 +417,8 @@ class RowReader:
 
     schema: pa.Schema
 
-    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
-        yield Scanned(
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[ScannedRows]:
+        yield ScannedRows(
             pa.RecordBatch.from_arrays(
                 [fitted(c, f, SENT, "the rows cannot be read") for c, f in zip(batch.columns, self.schema, strict=True)],
                 schema=self.schema,
@@ -433,7 +433,7 @@ class NumberedFiles:
     reader: FileReader
     paths: list[str]
 
-    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[ScannedRows]:
         for number in batch.column(0).to_pylist():
             yield from self.reader.read_file(self.paths[number])
 
@@ -471,9 +471,9 @@ def _numbered(frame: DataFrame, names: Iterable[str]) -> DataFrame:
     return frame.selectExpr(*(f"{quoted(name)} AS c{i}" for i, name in enumerate(names)))
 
 
-def located_source(source: FileSource) -> Located:
+def located_source(source: FileSource) -> PathLocation:
     """Return where the files of a source are."""
-    return Located(source.path, source.literal)
+    return PathLocation(source.path, source.literal)
 
 
 def _files(spark: SparkSession, source: FileSource, schema: pa.Schema, *, streaming: bool) -> Scan:

@@ -27,7 +27,7 @@ from krishiv_py.plan.durations import UNSET
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.batch import stage_of
 from krishiv_py.runtime.checkpoint.lease import take
-from krishiv_py.runtime.checkpoint.notes import Begun, CheckpointNotes
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, CheckpointOrigin
 from krishiv_py.runtime.checkpoint.sparklog import checked_lines, numbered, offsets_of, planned
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT, ChunkFolder, chunk_of
 from krishiv_py.runtime.clocks import LedgerClock, RaisedWatermarks, SparkClock, watermark_of
@@ -397,7 +397,7 @@ def save(spark: SparkSession, checkpoint: str, folder: str, after: int | None = 
     WentOnError
         When a micro-batch began meanwhile; the folder can be used again.
     """
-    note, begun, folder = outlined(checkpoint), Begun.of(checkpoint), begin_savepoint(folder, checkpoint)
+    note, begun, folder = outlined(checkpoint), CheckpointOrigin.of(checkpoint), begin_savepoint(folder, checkpoint)
     store, root = store_at(checkpoint)
     batches, finished = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
     if after is None and (not batches or not finished or batches[-1] != finished[-1]):
@@ -453,7 +453,7 @@ def read_clocks(checkpoint: str, note: dict[str, Any]) -> Savepoint | None:
     CheckpointError
         When its last micro-batch is not finished, and when a part of it is damaged or missing.
     """
-    (store, root), begun = store_at(checkpoint), Begun.of(checkpoint)
+    (store, root), begun = store_at(checkpoint), CheckpointOrigin.of(checkpoint)
     batches, finished = numbered(store, f"{root}/offsets"), numbered(store, f"{root}/commits")
     if batches[-1:] != finished[-1:] or (not batches and begun.batches):
         raise unfinished(checkpoint, batches[-1] if batches else None)
@@ -464,7 +464,9 @@ def read_clocks(checkpoint: str, note: dict[str, Any]) -> Savepoint | None:
     return Savepoint.of_clocks(note, begun.batches + batches[-1] + 1, clocks, before, now_us, stepped)
 
 
-def _clocks(checkpoint: str, batch: int, note: dict[str, Any], begun: Begun) -> tuple[dict[str, Any], list[int], int]:
+def _clocks(
+    checkpoint: str, batch: int, note: dict[str, Any], begun: CheckpointOrigin
+) -> tuple[dict[str, Any], list[int], int]:
     """Return the clocks after a micro-batch, what was in force in it, and when it was planned."""
     now_us, outline, raised = (
         int(planned(checkpoint, batch)["batchTimestampMs"]) * 1_000,

@@ -31,7 +31,7 @@ from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.retrying import RunningRetries
-from krishiv_py.runtime.batch import STAGE, BatchStoppedError, Halt, TaskRow, leaving, place_of, reports_of, stage_of
+from krishiv_py.runtime.batch import STAGE, BatchStoppedError, StopReason, TaskRow, leaving, place_of, reports_of, stage_of
 from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.moved import follow
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Claim, forget_state
@@ -47,8 +47,8 @@ from krishiv_py.runtime.ranges.planning import RangePlanner, backlogs, held, log
 from krishiv_py.runtime.ranges.spark_files import convert
 from krishiv_py.runtime.reading import ParquetReader, arrow_scanned
 from krishiv_py.runtime.tables import LookupTables
-from krishiv_py.spark.publishing import Arrived, Handled, QueryOutput, outputs_of, task_output
-from krishiv_py.spark.query import Launched, StreamQuery, as_error
+from krishiv_py.spark.publishing import HandlerRows, QueryOutput, TaskOutputs, outputs_of, task_output
+from krishiv_py.spark.query import SparkQueryHandle, StreamQuery, as_error
 from krishiv_py.spark.scan import Reader, own_files, scan
 from krishiv_py.spark.setup.config import (
     CHUNK_FILE_BYTES,
@@ -64,7 +64,7 @@ from krishiv_py.spark.setup.workers import mapped, with_state
 from krishiv_py.spark.state import check_rescaled
 from krishiv_py.spark.storage import ShuffleFiles, keep_with_driver
 from krishiv_py.spark.tasks.failures import cause, failed_batch, in_task, passable
-from krishiv_py.spark.tasks.pack import PACKED_TYPE, Pack, Root, closing_setting, root_of
+from krishiv_py.spark.tasks.pack import PACKED_TYPE, PackTask, Root, closing_setting, root_of
 from krishiv_py.spark.tasks.processor import OUT_TYPE, BucketProcessor
 from krishiv_py.spark.tasks.rows import NO_ANSWER, GiveRows, RowsOut, carried, done, in_total, packing_of, take
 
@@ -137,12 +137,12 @@ def stateful(
         scanned = scan(spark, sources[index][1], read.needs_columns, streaming=True)
         roots = tuple(root_of(stages[n], n, b) for n, b in read.takers if n in timed)
         passed = tuple(RowsOut(b.spec, output, n, plan.last, index, leaving(plan, n)) for n, b in read.takers if n not in timed)
-        pack = Pack(roots, scanned.reader, ids, clock, shuffle_files, passed, sources[:index] + sources[index + 1 :])
+        pack = PackTask(roots, scanned.reader, ids, clock, shuffle_files, passed, sources[:index] + sources[index + 1 :])
         frames.append(mapped(scanned.frame, pack.__call__, PACKED_TYPE))
     if controls is not None:
         frame_of_controls = own_files(spark, controls.folder, streaming=True, max_files=None)
         roots = tuple(Root(stages[n].spec, n, stages[n].times, index) for index, n in enumerate(plan.clock_owners))
-        pack = Pack(roots, ParquetReader(stages[0].spec.source_schema, sent=True), ids, clock, shuffle_files)
+        pack = PackTask(roots, ParquetReader(stages[0].spec.source_schema, sent=True), ids, clock, shuffle_files)
         frames.append(mapped(frame_of_controls, pack.__call__, PACKED_TYPE))
     frame = functools.reduce(DataFrame.union, frames)
     if clock.heartbeats_reach_buckets:
@@ -172,7 +172,7 @@ class BatchSteps:
     clock: SparkClock | LedgerClock
     now: Callable[[], int]
     shuffle_files: ShuffleFiles
-    halt: Halt
+    halt: StopReason
     heartbeats: Heartbeats | None
     lease: Lease
     ahead: TimeWatch
@@ -262,7 +262,7 @@ class BatchSteps:
                 planner.check_files(read=True)
                 planner.computed()
             self.lease.check()
-            arrived = Arrived(self.clock.begun.batches + batch_id, batch_id <= self.begun, frame, rows)
+            arrived = TaskOutputs(self.clock.begun.batches + batch_id, batch_id <= self.begun, frame, rows)
             with batch_part("publish"):
                 for place in range(len(self.outputs)):
                     self._publish_to(place, arrived)
@@ -277,7 +277,7 @@ class BatchSteps:
         if self.heartbeats is not None:
             self.heartbeats.batch_done()
 
-    def _publish_to(self, place: int, arrived: Arrived) -> None:
+    def _publish_to(self, place: int, arrived: TaskOutputs) -> None:
         """Publish a batch to one output; to one that is made again where the sink was away, as a restart would."""
 
         def attempt() -> None:
@@ -309,7 +309,7 @@ class BatchSteps:
 
     def _task_rows(self, frame: DataFrame) -> list[TaskRow]:
         """Return what tasks hand over; rows for a sink on the driver in bulk, as collect() would pickle them byte by byte."""
-        if any(output.delivery == "tables" and not isinstance(output, Handled) for output in self.outputs):
+        if any(output.delivery == "tables" and not isinstance(output, HandlerRows) for output in self.outputs):
             return [TaskRow(*values) for values in zip(*(c.to_pylist() for c in frame.toArrow().columns), strict=True)]
         return [TaskRow(r.kind, r.bucket, bytes(r.blob)) for r in frame.collect()]
 
@@ -371,13 +371,13 @@ def runs_after(
     controls: ControlFolder | None,
     batches: Batches,
     now: Callable[[], int],
-    launch: Callable[[], Launched],
-) -> list[Callable[[], Launched]]:
+    launch: Callable[[], SparkQueryHandle],
+) -> list[Callable[[], SparkQueryHandle]]:
     """Return what runs after a query that has read all there is: the end of input, or what else it is to be shown."""
     if not control_files.goes_on:
         return []
 
-    def go_on() -> Launched:
+    def go_on() -> SparkQueryHandle:
         assert controls is not None
         controls.write(Control(END_OF_TIME if batches.flush else UNSET, None, now(), batches.snapshot))
         return launch()
@@ -470,7 +470,7 @@ def start(
     claim_outputs(plan, sinks, claim.outputs, notes)
     make_outputs = functools.partial(outputs_of, plan, sinks, title, claim.outputs, durable=durable)
     outputs = make_outputs()
-    halt = Halt()
+    halt = StopReason()
     begun = max(batches_of(checkpoint), default=-1)
     tables = LookupTables(checkpoint, looked_up, now, durable, begun, notes.has_tables, notes.note_tables, kept)
     closing = threading.Event()
@@ -510,8 +510,8 @@ def start(
         with started_under(spark, checkpoint, batches, chunks_only=not rows_in_jvm):
             return with_sources(writer.start())
 
-    def launch() -> Launched:
-        return Launched(begin, title, retry_s, steps.passing, steps.note, steps.go_on)
+    def launch() -> SparkQueryHandle:
+        return SparkQueryHandle(begin, title, retry_s, steps.passing, steps.note, steps.go_on)
 
     query = StreamQuery(
         launch(),

@@ -23,7 +23,7 @@ from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWate
 
 
 @attrs.frozen(eq=False)
-class Registered:
+class RegisteredStream:
     """A stream under a name.
 
     Attributes
@@ -70,7 +70,7 @@ class Registered:
 
 
 @attrs.frozen(eq=False)
-class Static:
+class StaticTable:
     """A table that does not change while a query runs, for lookup joins: what ``lookup_join`` takes.
 
     Attributes
@@ -104,8 +104,8 @@ def is_static(table: object) -> bool:
     return holds_arrow(table) or in_turn(table) or hasattr(table, "toArrow") or callable(table)
 
 
-def static(name: str, table: Any) -> Static:
-    """Return a checked :class:`Static`."""
+def static(name: str, table: Any) -> StaticTable:
+    """Return a checked :class:`StaticTable`."""
     a_name(name)
     if callable(table):
         a_function(table, "a table is loaded by a function", "")
@@ -116,7 +116,7 @@ def static(name: str, table: Any) -> Static:
         what = "not a stream or table that can be queried"
         raise PlanError(what, got=type(table).__name__, then=failure_text(problem), hint=hint) from problem
     kept = in_types_of_streams(rows)  # what can be read once is read here
-    return Static(name, table if callable(table) or hasattr(table, "toArrow") else kept, kept.schema)
+    return StaticTable(name, table if callable(table) or hasattr(table, "toArrow") else kept, kept.schema)
 
 
 def a_name(name: object) -> None:
@@ -125,8 +125,8 @@ def a_name(name: object) -> None:
         raise PlanError("a table is named by a text", got=shown(name), hint='write register("events", stream)')
 
 
-def registered(name: str, stream: Stream | TimedStream, event_time: str | None, lag: Duration | None) -> Registered:
-    """Return a checked :class:`Registered`."""
+def registered(name: str, stream: Stream | TimedStream, event_time: str | None, lag: Duration | None) -> RegisteredStream:
+    """Return a checked :class:`RegisteredStream`."""
     a_name(name)
     if isinstance(stream, TimedStream):
         mark = stream._draft.input
@@ -135,13 +135,15 @@ def registered(name: str, stream: Stream | TimedStream, event_time: str | None, 
             hint = f"register({name!r}, stream), or pass the stream as it was before .watermark(...)"
             raise PlanError("this stream has its event time and watermark already", got=got, hint=hint)
         below = Stream(mark.input, stream.schema, stream._runner)
-        return Registered(name, below, mark.column, mark.spec, mark.source_column, stream._draft.explicit, stream.late_handler)
+        return RegisteredStream(
+            name, below, mark.column, mark.spec, mark.source_column, stream._draft.explicit, stream.late_handler
+        )
     if not isinstance(stream, Stream):
         hint = "register a Stream, or the stream that .watermark(...) returns"
         raise PlanError("not a stream that can be queried", got=type(stream).__name__, hint=hint)
     spec = None if lag is None else WatermarkSpec.fixed_lag(lag)
     timed = stream.with_watermark(spec or WatermarkSpec(0), event_time)
-    return Registered(name, stream, timed._draft.input.column, spec)
+    return RegisteredStream(name, stream, timed._draft.input.column, spec)
 
 
 def unknown_table(name: str, known: Iterable[str]) -> PlanError:

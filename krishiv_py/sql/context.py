@@ -17,7 +17,7 @@ from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.allread import check_read
 from krishiv_py.plan.expressions.sqltext import quiet_parser
-from krishiv_py.sql.catalog import Registered, Static, is_static, registered, static, unknown_sink
+from krishiv_py.sql.catalog import RegisteredStream, StaticTable, is_static, registered, static, unknown_sink
 from krishiv_py.sql.scope import Env
 from krishiv_py.sql.select import plan
 from krishiv_py.sql.statements import Query, inserted, setting_of, statement_of, statements_of
@@ -41,7 +41,7 @@ class SqlContext:
     """
 
     def __init__(self) -> None:
-        self._tables: dict[str, Registered | Static] = {}
+        self._tables: dict[str, RegisteredStream | StaticTable] = {}
         self._set: dict[str, int] = {}
         self._sinks: dict[str, tuple[str, Sink]] = {}
 

@@ -532,7 +532,7 @@ class ResultColumn:
 
 
 @attrs.define(eq=False)
-class _Made:
+class _GroupedItems:
     """Holds what the items of a query have asked for so far."""
 
     rows: Relation
@@ -600,7 +600,7 @@ def grouped(tree: sg.Select, rows: Relation, where: Expr | None, lag_us: int | N
         if key.computed:
             stream = stream.with_column(key.column, key.expr)
     taken = {*OWN, *(k.column for k in keys), *(i.alias for i in grouping.items if i.alias is not None)}
-    made = _Made(rows, grouping, keys, bounds, AggregateColumns({name.lower() for name in taken}))
+    made = _GroupedItems(rows, grouping, keys, bounds, AggregateColumns({name.lower() for name in taken}))
     outputs = [_output(item, made) for item in grouping.items]
     _distinct([o.name for o in outputs])
     having = None if grouping.having is None else made.over_results(grouping.having)
@@ -639,7 +639,7 @@ def _tick_us(rows: Relation) -> int:
     return tick_us(rows.schema.field(start).type)
 
 
-def _output(item: Item, made: _Made) -> ResultColumn:
+def _output(item: Item, made: _GroupedItems) -> ResultColumn:
     """Return an item of the SELECT list."""
     role = made.grouping.role_of(item.node)
     key = next((k for k in made.keys if k.node == item.node), None)

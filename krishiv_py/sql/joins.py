@@ -19,7 +19,7 @@ from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
 from krishiv_py.plan.schema import is_key_type
 from krishiv_py.plan.windows.fixed import HoppingWindow, hopping, tumbling
-from krishiv_py.sql.catalog import Static
+from krishiv_py.sql.catalog import StaticTable
 from krishiv_py.sql.scope import Column, Env, Relation, Role, dotted
 from krishiv_py.sql.statements import refused
 from krishiv_py.sql.windows import WindowCall, interval_us
@@ -70,7 +70,7 @@ class _Term:
 
 
 @attrs.frozen(eq=False)
-class Sorter:
+class ConditionSorter:
     """Sorts the conditions of a join.
 
     Attributes
@@ -270,7 +270,7 @@ def sides(left: Relation, right: Relation, parts: list[sg.Expression], how: How,
             raise rows.ranking.unbounded()
     right = apart(right, [n.lower() for n in left.schema.names])
     both = attrs.evolve(left, columns=(*left.columns, *right.columns))
-    return Sides(left, right, Sorter(left, right, both).sorted(parts), how, version)
+    return Sides(left, right, ConditionSorter(left, right, both).sorted(parts), how, version)
 
 
 def check_bound_in_where(
@@ -556,7 +556,9 @@ def _roles_left(window: WindowCall | None, columns: list[Column]) -> list[Role]:
 VALIDITY: Final = "write ON a.id = t.id, and for validity AND a.ts >= t.valid_from AND a.ts < t.valid_to"
 
 
-def looked_up(left: Relation, table: Static, alias: str, parts: list[sg.Expression], how: How, node: sg.Expression) -> Relation:
+def looked_up(
+    left: Relation, table: StaticTable, alias: str, parts: list[sg.Expression], how: How, node: sg.Expression
+) -> Relation:
     """Rows with the columns of a table.
 
     Raises
@@ -577,8 +579,8 @@ def looked_up(left: Relation, table: Static, alias: str, parts: list[sg.Expressi
     fields = [table.schema.field(n).with_name(made) for n, made in names.items()]
     whole = Relation(Stream(stream._node, pa.schema(fields), stream._runner), theirs)
     both = Stream(stream._node, pa.schema([*left.schema, *fields]), stream._runner)
-    sorter = Sorter(left, whole, attrs.evolve(left, stream=both, columns=(*left.columns, *theirs)))
-    look = _Look(left, sorter, {made: name for name, made in names.items()}, stream)
+    sorter = ConditionSorter(left, whole, attrs.evolve(left, stream=both, columns=(*left.columns, *theirs)))
+    look = _LookupConditions(left, sorter, {made: name for name, made in names.items()}, stream)
     rest: list[sg.Expression] = []
     for part in parts:
         if look.validity(part) or look.key(part) or (how in ("inner", "semi") and look.own(part)):
@@ -600,7 +602,7 @@ def looked_up(left: Relation, table: Static, alias: str, parts: list[sg.Expressi
     return relation
 
 
-def _kept(part: sg.Expression, table: Static, alias: str, how: How) -> str:
+def _kept(part: sg.Expression, table: StaticTable, alias: str, how: How) -> str:
     """Return how to write a condition that leaves rows of the left side without a match, and drops none."""
     if all(c.table == alias or (not c.table and c.name in table.schema.names) for c in part.find_all(sg.Column)):
         return f"leave it out, and register {table.name} without the rows for which it is not true"
@@ -611,11 +613,11 @@ def _kept(part: sg.Expression, table: Static, alias: str, how: How) -> str:
 
 
 @attrs.define(eq=False)
-class _Look:
+class _LookupConditions:
     """Holds what the conditions of a lookup have said so far."""
 
     left: Relation
-    sorter: Sorter
+    sorter: ConditionSorter
     column_of: dict[str, str]
     stream: Stream
     keys: list[tuple[Expr, Expr]] = attrs.field(factory=list)
@@ -670,7 +672,7 @@ class _Look:
         return True
 
 
-def _names(left: Relation, table: Static) -> dict[str, str]:
+def _names(left: Relation, table: StaticTable) -> dict[str, str]:
     """Names for the columns of the table among those of the rows."""
     names: dict[str, str] = {}
     for name in table.schema.names:
@@ -678,7 +680,7 @@ def _names(left: Relation, table: Static) -> dict[str, str]:
     return names
 
 
-def _validity(node: sg.Expression, sorter: Sorter) -> tuple[str, str, bool] | None:
+def _validity(node: sg.Expression, sorter: ConditionSorter) -> tuple[str, str, bool] | None:
     """Time of rows, column of the table, and whether it is the first moment: ``a.ts >= t.valid_from``."""
     turned: dict[type[sg.Expression], type[sg.Expression]] = {sg.LTE: sg.GTE, sg.GT: sg.LT}
     if not isinstance(node, (sg.GTE, sg.LT, sg.LTE, sg.GT)):

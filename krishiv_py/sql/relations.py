@@ -19,7 +19,7 @@ from krishiv_py.plan.expressions.expr import Alias, Expr, Func, Lambda, LambdaVa
 from krishiv_py.plan.names import free
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
-from krishiv_py.sql.catalog import Registered, Static, unknown_table
+from krishiv_py.sql.catalog import RegisteredStream, StaticTable, unknown_table
 from krishiv_py.sql.joins import VALIDITY, How, check_bound_in_where, how_of, joined, looked_up
 from krishiv_py.sql.scope import Column, Env, Inner, Relation, conjuncts
 from krishiv_py.sql.statements import PARTITION, clause_of, only, query_of, refused
@@ -113,7 +113,9 @@ def _other_types(names: tuple[str, str], one: pa.DataType, other: pa.DataType) -
     return SchemaError("the queries of UNION ALL have columns of other types", got=got, hint=hint)
 
 
-def _united_table(parts: list[Relation], names: list[str], stream: Stream, time: str, source: str, env: Env) -> Registered:
+def _united_table(
+    parts: list[Relation], names: list[str], stream: Stream, time: str, source: str, env: Env
+) -> RegisteredStream:
     """Return the union as a table: its watermark is the least of theirs."""
     specs: list[tuple[str, WatermarkSpec]] = []
     for rows, name in zip(parts, names, strict=True):
@@ -134,7 +136,7 @@ def _united_table(parts: list[Relation], names: list[str], stream: Stream, time:
     handlers = [rows.table.late_handler for rows in parts if rows.table is not None]
     late = one_handler(handlers, "the streams of UNION ALL", "register the streams with one handler, or without")
     spec = MultiSourceWatermarkSpec(tuple(specs))
-    return Registered("union", stream, time, spec, source, first.explicit, late)
+    return RegisteredStream("union", stream, time, spec, source, first.explicit, late)
 
 
 _KINDS: Final = frozenset({"explode", "posexplode", "inline", "unnest"})
@@ -280,7 +282,7 @@ def _join(
     table = named_relation(item, env) if isinstance(item, sg.Table) and isinstance(item.this, sg.Identifier) else None
     alias = item.alias or item.name
     parts = conjuncts(join.args.get("on"))
-    if isinstance(table, Static):
+    if isinstance(table, StaticTable):
         columns = _columns_of(table, item)
     else:
         right = source(item, env, inner)
@@ -290,9 +292,9 @@ def _join(
     if how == "inner" and (version is None or not parts):  # of a version other keys would find other ones
         wanted = [p for p in wanted if all(p is not q for q in in_where)]
         parts += in_where
-    elif version is None and not isinstance(table, Static):
+    elif version is None and not isinstance(table, StaticTable):
         check_bound_in_where(left, right, parts, in_where, how)
-    if isinstance(table, Static):
+    if isinstance(table, StaticTable):
         if version is not None:
             raise refused("AS OF for a table that does not change", join.sql("spark"), VALIDITY)
         made = looked_up(left, table, alias, parts, how, join)
@@ -363,12 +365,12 @@ def _exists(rows: Relation, wanted: list[sg.Expression], env: Env, inner: Inner)
         only(tree, frozenset({"expressions", "from", "from_", "where"}))
         named = clause.this if isinstance(clause.this, sg.Table) and isinstance(clause.this.this, sg.Identifier) else None
         table = None if named is None else named_relation(named, env)
-        if member and (anti or not isinstance(table, Static) or len(tree.expressions) != 1):
+        if member and (anti or not isinstance(table, StaticTable) or len(tree.expressions) != 1):
             raise refused("a query inside of a condition", part.sql("spark"), NOT_EXISTS if anti else EXISTS)
         where = tree.args.get("where")
         parts = conjuncts(None if where is None else where.this)
         how: How = "anti" if anti else "semi"
-        if not isinstance(table, Static):
+        if not isinstance(table, StaticTable):
             right = source(clause.this, env, inner)
             rows = joined(rows, right, [_own_first(p, right.columns) for p in parts], how, None, env)
             continue
@@ -382,7 +384,7 @@ def _exists(rows: Relation, wanted: list[sg.Expression], env: Env, inner: Inner)
     return rows, rest
 
 
-def _columns_of(table: Static, node: sg.Expression) -> tuple[Column, ...]:
+def _columns_of(table: StaticTable, node: sg.Expression) -> tuple[Column, ...]:
     return tuple(Column(node.alias_or_name, n, n) for n in table.schema.names)
 
 
@@ -412,7 +414,7 @@ def _no_renaming(node: sg.Expression) -> None:
         raise refused("renaming columns in FROM", node.sql("spark"), "name them with AS in a query in brackets")
 
 
-def named_relation(node: sg.Table, env: Env) -> Registered | Static | Relation:
+def named_relation(node: sg.Table, env: Env) -> RegisteredStream | StaticTable | Relation:
     """Return the stream of a name in FROM."""
     only(node, frozenset({"this", "alias", "version"}))
     _no_renaming(node)
@@ -430,13 +432,13 @@ def _table(node: sg.Table, env: Env) -> Relation:
         raise refused("AS OF", node.sql("spark"), hint)
     if isinstance(table, Relation):
         return table.named(node.alias or node.name)
-    if isinstance(table, Static):
+    if isinstance(table, StaticTable):
         hint = f"look rows of a stream up in it: FROM events JOIN {table.name} ON events.id = {table.name}.id"
         raise PlanError("a table that does not change is not a stream", got=table.name, hint=hint)
     return rows_of_table(table, node.alias or table.name)
 
 
-def rows_of_table(table: Registered, alias: str) -> Relation:
+def rows_of_table(table: RegisteredStream, alias: str) -> Relation:
     """Return the rows of a registered stream."""
     columns = (Column(alias, n, n, "time" if n == table.event_time else None) for n in table.stream.schema.names)
     return Relation(table.stream, tuple(columns), table)

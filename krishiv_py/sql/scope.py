@@ -17,7 +17,7 @@ from krishiv_py.plan.expressions.expr import Col, Expr, name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.expressions.sqltext import is_doubled
 from krishiv_py.plan.schema import text_or_column, unknown_field
-from krishiv_py.sql.catalog import Registered, Static
+from krishiv_py.sql.catalog import RegisteredStream, StaticTable
 from krishiv_py.sql.statements import Query
 from krishiv_py.sql.windows import WINDOW_FUNCTIONS, WindowCall
 
@@ -113,7 +113,7 @@ class Relation:
 
     stream: Stream | ResultStream
     columns: tuple[Column, ...]
-    table: Registered | None = None
+    table: RegisteredStream | None = None
     window: WindowCall | None = None
     partition: tuple[str, ...] | None = None
     ranking: Ranking | None = None
@@ -340,7 +340,7 @@ class Env:
         Settings that have had an effect.
     """
 
-    tables: Mapping[str, Registered | Static]
+    tables: Mapping[str, RegisteredStream | StaticTable]
     lag_us: int | None = None
     within_us: int | None = None
     queries: Mapping[str, Relation] = attrs.field(factory=dict)

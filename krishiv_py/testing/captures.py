@@ -26,12 +26,12 @@ from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.plan.checks import PathLike, a_path, a_text, is_collection
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, show_us, time_point_us, to_us
 from krishiv_py.plan.nodes import MapBatches, Prefix, Project
-from krishiv_py.plan.options.query import Begin
+from krishiv_py.plan.options.query import StartPoint
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.planner.cut import Branch, StagePlan
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
-from krishiv_py.planner.why import Held, result_values, window_name
-from krishiv_py.runtime.capture import Captured
+from krishiv_py.planner.why import KeyRows, result_values, window_name
+from krishiv_py.runtime.capture import OpenCapture
 from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.sends import CapturedTables, Feed, StepOutput
 
@@ -121,7 +121,7 @@ class _Batch:
 
 
 @attrs.frozen(eq=False)
-class _Wanted:
+class _ExplainedWindows:
     """The results of a stage that are explained: its windows by key; `keys` are these as a table, None for all rows."""
 
     keys: pa.Table | None
@@ -154,7 +154,7 @@ def explained(driver: Driver, feed: Feed, number: int, keys: pa.Table, us: int) 
     batches, plan = list(_ran(driver)), driver._plan
     stage = plan.stages[number]
     result = _with_batches(next((output for output in plan.outputs if output.stage == number), None), batches, number)
-    held = Held.of(stage, result, keys)
+    held = KeyRows.of(stage, result, keys)
     windows: Bounds = None
     names, fired = list(stage.spec.keys), list[str]()
     if held is None and set(names) <= set(result.column_names):
@@ -168,7 +168,7 @@ def explained(driver: Driver, feed: Feed, number: int, keys: pa.Table, us: int) 
         if not windows and grid is not None:
             windows = [(us - us % grid.size_us, us - us % grid.size_us + grid.size_us)]
         windows = windows or None
-    wanted = {number: _Wanted(keys, {_key(keys, 0): windows})}
+    wanted = {number: _ExplainedWindows(keys, {_key(keys, 0): windows})}
     lines = list[dict[str, Any]]()
     for current in range(number, -1, -1):
         if current not in wanted or plan.stages[current].stateless:
@@ -209,12 +209,12 @@ def _with_batches(output: OutputPlan | None, batches: Sequence[_Batch], number: 
     return pa.concat_tables(tables)
 
 
-def _wanted(stage: StagePlan, results: pa.Table) -> _Wanted:
+def _wanted(stage: StagePlan, results: pa.Table) -> _ExplainedWindows:
     """Return what is wanted of a stage to explain some of its results."""
     names = list(stage.spec.keys)
     if not set(names) <= set(results.column_names):
-        return _Wanted(None, {})
-    keys, held, windows = results.select(names), Held.of(stage, results, None), dict[Key, Bounds]()
+        return _ExplainedWindows(None, {})
+    keys, held, windows = results.select(names), KeyRows.of(stage, results, None), dict[Key, Bounds]()
     for row in range(keys.num_rows):
         key = _key(keys, row)
         if held is None:
@@ -223,11 +223,11 @@ def _wanted(stage: StagePlan, results: pa.Table) -> _Wanted:
         bounds = windows.setdefault(key, [])
         assert bounds is not None
         bounds.append((int(held.starts[row]), int(held.ends[row])))
-    return _Wanted(keys, windows)
+    return _ExplainedWindows(keys, windows)
 
 
 def _of_results(
-    stage: StagePlan, branch: Branch, batches: Sequence[_Batch], wanted: _Wanted, before: StagePlan
+    stage: StagePlan, branch: Branch, batches: Sequence[_Batch], wanted: _ExplainedWindows, before: StagePlan
 ) -> tuple[list[dict[str, Any]], pa.Table]:
     """Return the rows that a stage took of the results of another one, and these results."""
     assert branch.after is not None
@@ -247,7 +247,9 @@ def _of_results(
     return lines, pa.concat_tables([before.layout.result_schema.empty_table(), *taken], promote_options="permissive")
 
 
-def _of_sources(driver: Driver, feed: Feed, batches: Sequence[_Batch], wanted: Mapping[int, _Wanted]) -> list[dict[str, Any]]:
+def _of_sources(
+    driver: Driver, feed: Feed, batches: Sequence[_Batch], wanted: Mapping[int, _ExplainedWindows]
+) -> list[dict[str, Any]]:
     """Return the rows of sources that stages took."""
     lines, plan = list[dict[str, Any]](), driver._plan
     for batch in batches:
@@ -273,7 +275,7 @@ def _of_sources(driver: Driver, feed: Feed, batches: Sequence[_Batch], wanted: M
 
 
 def _matching(
-    stage: StagePlan, spec: OperatorSpec, rows: pa.Table, wanted: _Wanted, moment: Moment, *, results: bool = False
+    stage: StagePlan, spec: OperatorSpec, rows: pa.Table, wanted: _ExplainedWindows, moment: Moment, *, results: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows after the steps that are wanted: their numbers, times and fates."""
     names = list(spec.keys)
@@ -411,7 +413,7 @@ class Capture:
     """
 
     def __init__(self, path: PathLike, stream: RunMethods | Iterable[Output]) -> None:
-        self._captured = Captured.open(a_path(path, "path", "pass the folder of a capture"))
+        self._captured = OpenCapture.open(a_path(path, "path", "pass the folder of a capture"))
         self._stream = list(stream) if isinstance(stream, Iterator) else stream
         self._driver(self._stream)
 
@@ -533,7 +535,7 @@ class Capture:
         if savepoint is None:
             driver._plan, driver._core = plan, Core(plan, driver.name, 0)
         else:
-            driver._plan, driver._core = begun_core(Begin(savepoint, {}), plan, driver.name, 0)
+            driver._plan, driver._core = begun_core(StartPoint(savepoint, {}), plan, driver.name, 0)
         driver._feed = Feed(self._captured, driver._plan)
         return driver
 

@@ -21,7 +21,7 @@ from krishiv_py.display.html import query_html
 from krishiv_py.display.lag import Lateness, LatenessProfile
 from krishiv_py.display.text import LaidOut
 from krishiv_py.engine.closing import keys_to_close, why_text
-from krishiv_py.engine.stage import FIRINGS, BatchDone, StageOperator
+from krishiv_py.engine.stage import FIRINGS, StageOperator, StageOutput
 from krishiv_py.errors import PlanError, SourceError, failure_text, shown
 from krishiv_py.in_process.core import Core, Sent
 from krishiv_py.in_process.moving import begun_core, save_core
@@ -39,11 +39,11 @@ from krishiv_py.plan.running import Counters, Progress, of_stages, summed
 from krishiv_py.planner.cut import input_stages, leading_stage
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables, tables_seen
-from krishiv_py.planner.why import Standing, in_stage, oldest_of_all, why_not_fired
+from krishiv_py.planner.why import QueryProgress, in_stage, oldest_of_all, why_not_fired
 from krishiv_py.redaction import redacted
-from krishiv_py.runtime.capture import Captured
+from krishiv_py.runtime.capture import OpenCapture
 from krishiv_py.runtime.closings import keys_as_table
-from krishiv_py.testing.sends import DriverInput, Feed, ManualClock, StepOutput, Turn, run_by_driver
+from krishiv_py.testing.sends import BatchInput, DriverInput, Feed, ManualClock, StepOutput, run_by_driver
 
 
 class Driver(OfOneProcess):
@@ -120,7 +120,7 @@ class Driver(OfOneProcess):
         self._took: tuple[float, int | None] = (0.0, None)
         self._lateness = Lateness(self._plan)
         self._feed: Feed | None = None
-        self._done: list[list[BatchDone]] = []
+        self._done: list[list[StageOutput]] = []
         """The results of each stage in the last batch."""
 
     @property
@@ -471,7 +471,7 @@ class Driver(OfOneProcess):
         known = {**self.source_watermarks_us, ONLY: self._watermark_us(stage_)}
         set_us = now_us if self.clock.is_set else None
         moved_us = self._core.moved_us if self.clock.is_set else {}
-        now = Standing(known.pop(ONLY), known, moved_us, set_us, self._clocks.idle(now_us))
+        now = QueryProgress(known.pop(ONLY), known, moved_us, set_us, self._clocks.idle(now_us))
         return LaidOut(why_text(self._plan, stage_.plan, now, key, time, lambda: self.state(stage), None))
 
     def state(self, stage: str | None = None) -> pa.Table:
@@ -651,7 +651,7 @@ class Driver(OfOneProcess):
         ...     driver.batches_left, driver.next_batch().results.num_rows, driver.next_batch().results.to_pylist()
         (3, 0, [{'user': 'ann', 'window_start': 0, 'window_end': 10000, 'count': 1}])
         """
-        captured = Captured.open(a_path(path, "path", "pass the folder of a capture"))
+        captured = OpenCapture.open(a_path(path, "path", "pass the folder of a capture"))
         begin = {} if captured.savepoint is None else {"savepoint": captured.savepoint, "on_change": on_change}
         driver = cls(stream, sink=sink, idle_batches=False, **begin)  # type: ignore[arg-type]  # both are there or none
         driver._feed = Feed(captured, driver._plan)
@@ -710,7 +710,7 @@ class Driver(OfOneProcess):
         turn = self._feed.next()
         return None if turn is None else self._take(turn)
 
-    def _take(self, turn: Turn) -> StepOutput:
+    def _take(self, turn: BatchInput) -> StepOutput:
         """Run a batch of a capture."""
         self.clock.now_us, self.clock._set = turn.batch.now_us, True
         for control, inputs in turn.controls:

@@ -31,10 +31,10 @@ from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.planner.cut import Branch, StagePlan
 from krishiv_py.planner.history import names_of
-from krishiv_py.planner.physical import PhysicalPlan, Read, lookup_tables, table_names
+from krishiv_py.planner.physical import PhysicalPlan, SourceRead, lookup_tables, table_names
 from krishiv_py.planner.several import several
-from krishiv_py.runtime.capture import Captured, CapturedBatch
-from krishiv_py.runtime.reading import Scanned
+from krishiv_py.runtime.capture import CapturedBatch, OpenCapture
+from krishiv_py.runtime.reading import ScannedRows
 
 
 def run_by_driver(given: RunMethods | Iterable[Output], sink: AnySink | None) -> tuple[PhysicalPlan, list[AnySink | None]]:
@@ -210,9 +210,11 @@ class DriverInput:
             bad: tuple[Malformed, ...] = ()
             if isinstance(part, MicroBatch):
                 part, bad = part.table, part.malformed
-            read = [Scanned(batch) for batch in as_batches(part, takers[0][1].spec.source_schema)]
+            read = [ScannedRows(batch) for batch in as_batches(part, takers[0][1].spec.source_schema)]
             for number, stage in takers:
-                sent_by_source.setdefault(number, []).append((stage, [Scanned(None, malformed=bad), *read] if bad else read))
+                sent_by_source.setdefault(number, []).append(
+                    (stage, [ScannedRows(None, malformed=bad), *read] if bad else read)
+                )
         return sent_by_source
 
     def _parts(self, rows: Any) -> list[tuple[Takers, Any]]:
@@ -355,7 +357,7 @@ class ManualClock:
 
 
 @attrs.frozen(eq=False)
-class Turn:
+class BatchInput:
     """Holds a batch, its rows as each stage reads them, what it says of the watermark, and the tables it looks rows up in."""
 
     batch: CapturedBatch
@@ -371,7 +373,7 @@ class CapturedTables:
     A table that the capture does not have, by its name and columns, is loaded once.
     """
 
-    captured: Captured
+    captured: OpenCapture
     tables: dict[str, tuple[str, LookupTable]]
     """The tables of the plan by their tokens, with their names."""
     files: Mapping[str, str] = attrs.field(factory=dict)
@@ -380,7 +382,7 @@ class CapturedTables:
     _loaded: dict[str, pa.Table] = attrs.field(factory=dict)
 
     @classmethod
-    def of(cls, captured: Captured, plan: PhysicalPlan) -> CapturedTables:
+    def of(cls, captured: OpenCapture, plan: PhysicalPlan) -> CapturedTables:
         """Return those of a plan."""
         tables = lookup_tables(plan)
         return cls(captured, {table.token: (name, table) for name, table in zip(table_names(tables), tables, strict=True)})
@@ -411,7 +413,7 @@ class Feed:
         When the plan reads a source that the capture does not have.
     """
 
-    def __init__(self, captured: Captured, plan: PhysicalPlan) -> None:
+    def __init__(self, captured: OpenCapture, plan: PhysicalPlan) -> None:
         self.captured, self._plan, self._next = captured, plan, 0
         self._tables = CapturedTables.of(captured, plan)
         self._sources = [_source(read, captured, len(plan.reads)) for read in plan.reads]
@@ -421,13 +423,13 @@ class Feed:
         """Return how many batches are to come."""
         return len(self.captured.batches) - self._next
 
-    def next(self) -> Turn | None:
+    def next(self) -> BatchInput | None:
         """Return the next batch; None after the last one."""
         if not self.left:
             return None
         batch = self.captured.batches[self._next]
         self._next += 1
-        turn = Turn(batch, {}, [], attrs.evolve(self._tables, files=batch.tables))
+        turn = BatchInput(batch, {}, [], attrs.evolve(self._tables, files=batch.tables))
         for read, source in zip(self._plan.reads, self._sources, strict=True):
             scanned = self.captured.read(batch, source)
             if not scanned:
@@ -439,7 +441,7 @@ class Feed:
         return turn
 
 
-def _source(read: Read, captured: Captured, count: int) -> int:
+def _source(read: SourceRead, captured: OpenCapture, count: int) -> int:
     if count == 1 and len(captured.sources) == 1:
         return 0
     names = names_of(read)
@@ -451,7 +453,7 @@ def _source(read: Read, captured: Captured, count: int) -> int:
     raise PlanError("the capture has no source of this name", got=repr(names[0]), hint=f"the sources are {known}")
 
 
-def _picked(scanned: Sequence[Scanned], read: Read) -> list[Scanned]:
+def _picked(scanned: Sequence[ScannedRows], read: SourceRead) -> list[ScannedRows]:
     """Return rows with the columns that the plan reads; what was left out of the capture is null.
 
     Raises

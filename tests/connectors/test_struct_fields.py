@@ -18,7 +18,7 @@ from google.protobuf import descriptor_pb2, json_format
 from krishiv_py import count
 from krishiv_py.connectors import Planned, Source
 from krishiv_py.connectors.kafka.formats.avro import decode_avro
-from krishiv_py.connectors.kafka.formats.decoding import Decoded, decode_arrow, decode_json
+from krishiv_py.connectors.kafka.formats.decoding import DecodedRows, decode_arrow, decode_json
 from krishiv_py.connectors.kafka.formats.protobuf import MessageType, decode_protobuf, message_class
 from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.connectors.source import JsonValue
@@ -113,7 +113,7 @@ def json_files_by_line(given: pa.Table, schema: pa.Schema, folder: Path) -> Any:
     return json_files(given, schema, folder, b"\n")  # blank lines go by line
 
 
-def rows_of(decoded: Decoded) -> Any:
+def rows_of(decoded: DecodedRows) -> Any:
     if decoded.bad:
         raise SourceError(decoded.bad[0][1])
     return decoded.batch.to_pylist()

@@ -21,7 +21,7 @@ from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.replay_files import open_sent
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.moved import follow
-from krishiv_py.runtime.checkpoint.notes import FORMAT, STATE, Begun, CheckpointNotes, moved_to, note_moved
+from krishiv_py.runtime.checkpoint.notes import FORMAT, STATE, CheckpointNotes, CheckpointOrigin, moved_to, note_moved
 from krishiv_py.runtime.checkpoint.sparklog import (
     check_log,
     entries_of,
@@ -139,12 +139,12 @@ def test_notes_of_a_move_are_right_or_refused(tmp_path: Path) -> None:
     checkpoint, other = str(tmp_path / "cp"), tmp_path / "other" / "krishiv" / "plan.json"
     other.parent.mkdir(parents=True)
     other.write_bytes(b"{}")
-    Begun(7, 1_000).write(checkpoint)
+    CheckpointOrigin(7, 1_000).write(checkpoint)
     note_moved(checkpoint, str(tmp_path / "other"))
     (tmp_path / "cp" / STATE / "stages").mkdir(parents=True)
 
-    def look_at_notes() -> tuple[Begun, str | None]:
-        return Begun.of(checkpoint), moved_to(checkpoint)
+    def look_at_notes() -> tuple[CheckpointOrigin, str | None]:
+        return CheckpointOrigin.of(checkpoint), moved_to(checkpoint)
 
     expected = look_at_notes()
     for name in ("begun.json", "moved.json"):

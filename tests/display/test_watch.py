@@ -14,7 +14,7 @@ import attrs
 import pytest
 
 from krishiv_py import Batches, DurationError, MemorySink, Session, count, logs
-from krishiv_py.display.watch import Seen, watch
+from krishiv_py.display.watch import QuerySample, watch
 from krishiv_py.errors import MissingExtraError
 from krishiv_py.plan.running import Progress
 
@@ -25,8 +25,8 @@ class Terminal(io.StringIO):
 
 
 def watched(*progress: Progress, last: str = "stopped", problem: str | None = None) -> Any:
-    left = [Seen("per minute", "running", one) for one in progress]
-    left.append(Seen("per minute", last, progress[-1], problem))
+    left = [QuerySample("per minute", "running", one) for one in progress]
+    left.append(QuerySample("per minute", last, progress[-1], problem))
     return lambda: left.pop(0)
 
 
@@ -60,7 +60,7 @@ def test_in_a_terminal_of_any_width_no_number_is_cut(monkeypatch: pytest.MonkeyP
     one = Progress(batch_id=3, rows=1_234_567, late={"late": 89}, watermark_us=mark, open_windows=321, state_bytes=65_432)
     progress = attrs.evolve(one, stages={"per user and minute": one, "total": one})
     out = Terminal()
-    watch(lambda: Seen("counts", "stopped", progress, times=TIMES), every_s=0, to=out)
+    watch(lambda: QuerySample("counts", "stopped", progress, times=TIMES), every_s=0, to=out)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
     for text in ("1,234,567", "89", "321", "65,432", "2024-01-31T12:00:00Z", "state", "results", "total"):
         assert text in plain, plain
@@ -88,7 +88,7 @@ def test_ctrl_c_and_a_timeout_leave_the_query_running(capsys: pytest.CaptureFixt
         assert 0.2 <= time.monotonic() - began < 20 and query.status == "running"
         assert "q, " in capsys.readouterr().out
 
-        def pressed() -> Seen:
+        def pressed() -> QuerySample:
             raise KeyboardInterrupt
 
         watch(pressed, every_s=0, to=io.StringIO())
@@ -123,7 +123,7 @@ def test_the_parts_of_the_last_batch_are_shown_with_numbers(place: str, monkeypa
     if place == "notebook":
         monkeypatch.setitem(sys.modules, "IPython", ipython)
     out = None if place == "notebook" else Terminal() if place == "terminal" else io.StringIO()
-    watch(lambda: Seen("q", "stopped", Progress(batch_id=0), times=TIMES), every_s=0, to=out)
+    watch(lambda: QuerySample("q", "stopped", Progress(batch_id=0), times=TIMES), every_s=0, to=out)
     text = drawn[0] if out is None else out.getvalue()
     for part, took in {"read": "1.0 ms", "step": "5.0 ms", "commit": "2.0 ms"}.items():
         assert part in text and took in text

@@ -12,7 +12,7 @@ import pytest
 
 from krishiv_py.arrays.grouping import buckets
 from krishiv_py.arrays.ranges import split
-from krishiv_py.engine.stage import BatchDone, Packed, StageOperator, count
+from krishiv_py.engine.stage import StageInput, StageOperator, StageOutput, count
 from krishiv_py.in_process.stage import ProcessStage, Workers
 from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
@@ -33,7 +33,7 @@ class SpreadStage(StageOperator):
         self.held = [Bucket(MemoryStore())]
         self._last: list[StepResult | None] = [None]
 
-    def step(self, bucket: Bucket, packed: Packed, moment: Moment) -> BatchDone:
+    def step(self, bucket: Bucket, packed: StageInput, moment: Moment) -> StageOutput:
         """See Stage."""
         n = next(self.numbers)
         if n != len(self.held):
@@ -48,14 +48,14 @@ class SpreadStage(StageOperator):
             self._last[number] = done[-1].step
         return _together(done, self._last)
 
-    def _parts(self, packed: Packed, n: int) -> list[Packed]:
+    def _parts(self, packed: StageInput, n: int) -> list[StageInput]:
         chunks: list[list[pa.Table]] = [[] for _ in range(n)]
         for chunk in packed.chunks:
             moment = buckets([chunk[k] for k in self.layout.key_names], chunk.num_rows, n)
             for number, part in split(chunk, moment):
                 chunks[number].append(part.combine_chunks())
         first, *others = chunks
-        return [attrs.evolve(packed, chunks=first), *(Packed(mine) for mine in others)]
+        return [attrs.evolve(packed, chunks=first), *(StageInput(mine) for mine in others)]
 
 
 def copied(held: Sequence[Bucket]) -> list[Bucket]:
@@ -68,7 +68,7 @@ def _due(last: StepResult, moment: Moment) -> bool:
     return by_event or last.wakeup_now_us is not None
 
 
-def _together(done: Sequence[BatchDone], last: Sequence[StepResult | None]) -> BatchDone:
+def _together(done: Sequence[StageOutput], last: Sequence[StepResult | None]) -> StageOutput:
     counters: dict[str, int] = {}
     for one in done:
         count(counters, one.counters)

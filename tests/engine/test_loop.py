@@ -7,9 +7,9 @@ import pytest
 
 from krishiv_py import count, sum
 from krishiv_py.engine.loop import micro_batch
-from krishiv_py.engine.stage import AtStep, BatchDone, Notes, Packed, Report, StageOperator
+from krishiv_py.engine.stage import AtStep, Notes, Report, StageInput, StageOperator, StageOutput
 from krishiv_py.errors import AggregateOverflowError
-from krishiv_py.kernels.prepare import Prepare
+from krishiv_py.kernels.prepare import RowPreparer
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
@@ -28,7 +28,7 @@ def batch(*rows: tuple[int | None, int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"at": pa.array([r[0] for r in rows], pa.int64()), "n": [r[1] for r in rows]})
 
 
-def ran(stage: StageOperator, packed: Packed, moment: Moment, then: Moment, *, waits: bool) -> list[BatchDone]:
+def ran(stage: StageOperator, packed: StageInput, moment: Moment, then: Moment, *, waits: bool) -> list[StageOutput]:
     return list(micro_batch(stage, Bucket(MemoryStore()), packed, moment, lambda: then, waits=waits))
 
 
@@ -99,7 +99,7 @@ def test_the_results_of_a_stage_are_rows_of_the_next_in_the_same_batch() -> None
 
 def test_notes_and_reports_travel_whole() -> None:
     notes = Notes()
-    notes.take(Prepare(a_stage().spec)(batch((1, 5)), UNSET))
+    notes.take(RowPreparer(a_stage().spec)(batch((1, 5)), UNSET))
     notes.refuse(2)
     notes.advances.append(Control(5, "a", 7))
     notes.advances.append(Control(UNSET, None, 9))

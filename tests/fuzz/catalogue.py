@@ -22,7 +22,7 @@ from krishiv_py.plan.expressions.expr import Func, Lambda, Lit
 from krishiv_py.plan.expressions.parse import parse_expr
 from krishiv_py.plan.expressions.trees import walk
 from krishiv_py.planner.history import names_of
-from krishiv_py.runtime.capture import Captured
+from krishiv_py.runtime.capture import OpenCapture
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Capture, Driver, ManualClock, stream_of
 from tests.fuzz.running import ROWS, SCHEMA
@@ -467,7 +467,7 @@ def captured() -> str:
     plan, folder = aggregated(), tempfile.mkdtemp() + "/capture"
     made = plan._plan()
     sources = [names_of(read) for read in made.reads]
-    Captured(folder, made.fingerprint, sources, [], {}, True, "checkpoint").close()
+    OpenCapture(folder, made.fingerprint, sources, [], {}, True, "checkpoint").close()
     return folder
 
 

@@ -16,7 +16,7 @@ import krishiv_py as kv
 from krishiv_py import CheckpointError, MemorySink, PlanError, SchemaError, Session, SideOutputLateEventHandler, count
 from krishiv_py.cli.main import main
 from krishiv_py.plan.durations import show_instant
-from krishiv_py.runtime.capture import Captured, begin_capture
+from krishiv_py.runtime.capture import OpenCapture, begin_capture
 from krishiv_py.testing import Capture, Driver, stream_of
 
 SCHEMA = "user string, email string, at bigint, amount bigint"
@@ -285,7 +285,7 @@ def test_a_capture_that_was_broken_off_makes_room_for_the_next(tmp_path: Path) -
     folder = begin_capture(str(tmp_path / "new"), str(tmp_path / "checkpoint"))
     (tmp_path / "new" / "part").write_text("of the first try")
     with pytest.raises(CheckpointError, match="no capture is here"):
-        Captured.open(folder)
+        OpenCapture.open(folder)
     assert begin_capture(folder, str(tmp_path / "checkpoint")) == folder
     assert not (tmp_path / "new" / "part").exists()
     (tmp_path / "other").mkdir()

@@ -20,7 +20,7 @@ from krishiv_py.cli.main import main
 from krishiv_py.in_process import moving
 from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.runtime import savepoints
-from krishiv_py.runtime.checkpoint.notes import STATE, Begun, CheckpointNotes, begin_move
+from krishiv_py.runtime.checkpoint.notes import STATE, CheckpointNotes, CheckpointOrigin, begin_move
 from krishiv_py.runtime.closings import Closings, noted_keys, request
 from krishiv_py.runtime.savepoints import Savepoint, read_bucket, write_bucket
 from krishiv_py.storage.checksums import sealed
@@ -113,7 +113,7 @@ def test_a_moved_checkpoint_says_where_it_goes_on(session: Session, tmp_path: Pa
     old = begun(session, tmp_path)
     new = session.move(old, "spark", buckets=4)
     assert new == f"{old}-on-spark"
-    assert Begun.of(new).batches == 2
+    assert CheckpointOrigin.of(new).batches == 2
     with pytest.raises(CheckpointError, match=r"was moved .*-on-spark"):
         run(session, "outputs", tmp_path, old)
     with pytest.raises(CheckpointError, match="was moved"):
@@ -135,7 +135,7 @@ def test_the_old_checkpoint_is_whole_wherever_a_move_ends(
     old, new = begun(session, tmp_path), str(tmp_path / "new")
     broken_off = 0
     names = [(moving, n) for n in ("begin_move", "restore_for_spark", "note_moved")]
-    names += [(savepoints, n) for n in ("write_bucket", "write_sources", "Begun")]
+    names += [(savepoints, n) for n in ("write_bucket", "write_sources", "CheckpointOrigin")]
     for module, name in names:
         with monkeypatch.context() as patched:
             patched.setattr(module, name, _dying(getattr(module, name)))
@@ -207,7 +207,7 @@ def test_a_move_that_is_killed_at_any_file_operation_is_repeated(
         assert move(number) == -1
         move(number // 2)  # the repeat is killed, too, while it removes what the first one left
         assert session.move(old, "spark", new, buckets=2) == new, number
-        assert Begun.of(new).batches == 2
+        assert CheckpointOrigin.of(new).batches == 2
         assert [name for name in ("moving.json", "moving") if Path(new, "krishiv", name).exists()] == []
         with pytest.raises(CheckpointError, match="was moved"):
             run(session, "session", tmp_path, old)

@@ -8,7 +8,7 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from krishiv_py.engine.stage import BatchDone, Packed, Report
+from krishiv_py.engine.stage import Report, StageInput, StageOutput
 from krishiv_py.in_process.stage import ProcessStage
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.planner.physical import PhysicalPlan
@@ -77,7 +77,7 @@ class Operated:
         self.report = Report({}, 0, 0, 0)
         self._batch = 0
 
-    def step(self, packed: Packed, moment: Moment) -> pa.Table:
+    def step(self, packed: StageInput, moment: Moment) -> pa.Table:
         """A micro-batch; gives its results."""
         tables = [self.processor._stage.layout.result_schema.empty_table()]
         for row in self.processor._step(0, self._batch, moment, packed):
@@ -94,7 +94,7 @@ def with_fake_state(driver: Driver, monkeypatch: pytest.MonkeyPatch, *, blobs: C
     operated = Operated(driver._plan, blobs=blobs)
     plain = ProcessStage.step
 
-    def both(self: ProcessStage, read: Sequence[Packed], moment: Moment, batch_id: int) -> list[BatchDone]:
+    def both(self: ProcessStage, read: Sequence[StageInput], moment: Moment, batch_id: int) -> list[StageOutput]:
         (done,) = plain(self, read, moment, batch_id)
         if self is not driver._stages[0]:
             return [done]

@@ -12,7 +12,7 @@ import pytest
 
 from krishiv_py import Batches, MemorySink, Session, count
 from krishiv_py.connectors import JsonValue, Planned
-from krishiv_py.connectors.kafka.source import KafkaSource, _Looked
+from krishiv_py.connectors.kafka.source import KafkaSource, _ClusterFacts
 from krishiv_py.connectors.ranges import backlog_of
 from krishiv_py.errors import SourceError
 from krishiv_py.plan.running import waiting
@@ -129,7 +129,7 @@ def test_partitions_of_two_sources_have_two_names() -> None:
 
 def test_records_of_kafka_are_counted_from_what_was_seen_last() -> None:
     source = object.__new__(KafkaSource)
-    looked = _Looked(latest={("t", 0): 100, ("t", 1): 50})
+    looked = _ClusterFacts(latest={("t", 0): 100, ("t", 1): 50})
     object.__setattr__(source, "_looked", looked)
     assert source.backlog(None) is None
     assert source.backlog({"at": {"t": {"0": 90, "1": 50}}}) == {"t-0": 10, "t-1": 0}

@@ -13,7 +13,7 @@ import pytest
 
 from krishiv_py import Batches, MemorySink, Query, Session, Stream, Trigger, count
 from krishiv_py.errors import KrishivError, PlanError, SourceError
-from krishiv_py.runtime.reading import Located
+from krishiv_py.runtime.reading import PathLocation
 from krishiv_py.spark.scan import listing
 from krishiv_py.spark.tasks.failures import as_own
 from tests.spark.conftest import DDL, per_second, row
@@ -145,7 +145,7 @@ def test_instants_of_older_writers_are_utc(session: Session, tmp_path: Path) -> 
 
 def test_a_file_that_goes_before_it_is_read_is_named(session: Session, tmp_path: Path) -> None:
     gone = write(tmp_path / "in/gone #1.parquet", row("a", 10))
-    listed = listing(session.spark, Located(str(tmp_path / "in"), True), streaming=False, max_files=None)
+    listed = listing(session.spark, PathLocation(str(tmp_path / "in"), True), streaming=False, max_files=None)
     gone.unlink()
     with pytest.raises(SourceError, match=r"went before it was read .*gone #1\.parquet"), as_own("the listing"):
         listed.collect()  # Spark looks at every file in the task

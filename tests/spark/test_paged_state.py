@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import krishiv_py as kv
 from krishiv_py.engine.loop import as_if_ended
-from krishiv_py.engine.stage import Packed
+from krishiv_py.engine.stage import StageInput
 from krishiv_py.kernels.results import in_order
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state import store
@@ -172,13 +172,13 @@ def test_what_a_step_reads_and_writes_does_not_grow_with_open_windows(n: int, mo
     held["meta"] = json.dumps(meta).encode()
     monkeypatch.undo()
     alone = Operated(driver._plan, FakeState(held))
-    alone.step(Packed(), Moment(0))
+    alone.step(StageInput(), Moment(0))
     assert alone.report.open_windows == alone.report.open_rows == n
     alone.state.reset()
     chunks = operated.processor._stage.operator.combine(
         pa.table({"k0": [1] * 3, "__t": [begins[n // 2]] * 3})  # one window in the middle
     )
-    alone.step(Packed([chunks]), Moment(0))
+    alone.step(StageInput([chunks]), Moment(0))
     assert alone.report.open_windows == n
     assert alone.report.open_rows == n + 1
     assert alone.state.calls <= 10

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import OperatorError, count
-from krishiv_py.runtime.reading import Scanned
+from krishiv_py.runtime.reading import ScannedRows
 from krishiv_py.spark.tasks.pack import RawPack
 from krishiv_py.testing import Driver, stream_of
 
@@ -17,7 +17,7 @@ ROWS = pa.record_batch({"amount": [1, -1, 2], "at": [1, 2, 3]})
 def test_a_row_that_fails_an_expectation(on_fail: str) -> None:
     plan = stream_of("amount bigint, at bigint").expect("amount > 0", on_fail=on_fail)  # type: ignore[arg-type]
     driver = Driver(plan.watermark("at", 0).tumbling_window(10).agg(count()))
-    pack = RawPack(driver._plan.stage.spec, lambda batch: iter([Scanned(batch)]), (0,))  # type: ignore[arg-type]
+    pack = RawPack(driver._plan.stage.spec, lambda batch: iter([ScannedRows(batch)]), (0,))  # type: ignore[arg-type]
     if on_fail == "drop":
         assert [batch.column("kind").to_pylist() for batch in pack._rows(iter([ROWS]), 0)] != []
         return

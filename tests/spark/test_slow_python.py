@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py import Batches, ParquetSink, Session
 from krishiv_py.errors import CheckpointError, EnvironmentSetupError, KrishivError
-from krishiv_py.spark.query import Launched, patiently
+from krishiv_py.spark.query import SparkQueryHandle, patiently
 from tests.spark.conftest import per_second, row, sorted_rows
 
 DDL = "user string, at bigint, amount bigint"
@@ -70,7 +70,7 @@ def test_what_fails_again_and_again_is_reported(words: str, progress: object, st
         begun.append(Failed(words, progress))
         return cast("StreamingQuery", begun[-1])
 
-    launched = Launched(start, "q")
+    launched = SparkQueryHandle(start, "q")
     with pytest.raises(StreamingQueryException, match=re.escape(words)):
         launched.await_termination()
     assert len(begun) == starts and launched.exception() is begun[-1].problem and not launched.is_active()
@@ -90,7 +90,7 @@ def test_what_was_stopped_is_not_started_again() -> None:
         begun.append(Running(SLOW))
         return cast("StreamingQuery", begun[-1])
 
-    launched = Launched(start, "q")
+    launched = SparkQueryHandle(start, "q")
     launched.stop()
     failing.set()
     with pytest.raises(StreamingQueryException):
@@ -136,7 +136,7 @@ def test_what_is_away_is_waited_for_within_the_limit() -> None:
     def passing(problem: BaseException) -> KrishivError | None:
         return CheckpointError(str(problem))
 
-    launched = Launched(start, "q", 60, passing, notes.append, prepare)
+    launched = SparkQueryHandle(start, "q", 60, passing, notes.append, prepare)
     until = time.monotonic() + 30
     while (not notes or notes[-1]) and time.monotonic() < until:
         assert launched.is_active() and launched.exception() is None
@@ -155,7 +155,7 @@ def test_the_limit_for_what_is_away_counts_from_the_first_failure() -> None:
         begun.append(Failed("away"))
         return cast("StreamingQuery", begun[-1])
 
-    launched = Launched(start, "q", 1, lambda problem: CheckpointError(str(problem)))
+    launched = SparkQueryHandle(start, "q", 1, lambda problem: CheckpointError(str(problem)))
     with pytest.raises(StreamingQueryException, match="away"):
         launched.await_termination()
     assert 2 < len(begun) < 12 and launched.exception() is begun[-1].problem and not launched.is_active()
@@ -163,7 +163,9 @@ def test_the_limit_for_what_is_away_counts_from_the_first_failure() -> None:
 
 @pytest.mark.filterwarnings("ignore:query 'q' tries again:RuntimeWarning")
 def test_a_stop_ends_the_waiting_for_a_start() -> None:
-    launched = Launched(lambda: cast("StreamingQuery", Failed("away")), "q", 600, lambda problem: CheckpointError(str(problem)))
+    launched = SparkQueryHandle(
+        lambda: cast("StreamingQuery", Failed("away")), "q", 600, lambda problem: CheckpointError(str(problem))
+    )
     time.sleep(1)
     assert launched.is_active()
     launched.stop()
@@ -175,7 +177,7 @@ def test_nobody_waits_for_ever_where_an_end_cannot_be_looked_at() -> None:
     def passing(problem: BaseException) -> KrishivError | None:
         raise ZeroDivisionError
 
-    launched = Launched(lambda: cast("StreamingQuery", Failed("away")), "q", 600, passing)
+    launched = SparkQueryHandle(lambda: cast("StreamingQuery", Failed("away")), "q", 600, passing)
     with pytest.raises(StreamingQueryException, match="away"):
         launched.await_termination()
     assert not launched.is_active() and launched.exception() is not None

@@ -25,7 +25,6 @@ from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.joins import LookupType
 from krishiv_py.plan.nodes import (
     BatchFunction,
-    Draft,
     Expect,
     Filter,
     MapBatches,
@@ -33,6 +32,7 @@ from krishiv_py.plan.nodes import (
     Prefix,
     Project,
     Stage,
+    StageDraft,
     Watermark,
     prefix_of,
     source_of,
@@ -86,7 +86,7 @@ class ResultStream(TimedStream):
 
     _kind = "results"
 
-    _stage: Draft
+    _stage: StageDraft
     _stage_node: Stage
     _made: list[Stage]
     """The stages that options have made of the same windows and aggregates so far."""
@@ -98,7 +98,7 @@ class ResultStream(TimedStream):
     def _said(self) -> list[str]:
         return said_of(self._stage) if self._of_stage else [some(self.schema.names), *said_of(self._draft)]
 
-    def _optional(self) -> Draft:
+    def _optional(self) -> StageDraft:
         return self._stage if self._of_stage else self._draft
 
     def _with(self, **changes: Any) -> Self:
@@ -430,7 +430,7 @@ class ResultStream(TimedStream):
         return physical.PhysicalPlan(self._stage_node, stages, engine)
 
 
-def results_of(stage: Draft, runner: Runner, made: list[Stage] | None = None) -> ResultStream:
+def results_of(stage: StageDraft, runner: Runner, made: list[Stage] | None = None) -> ResultStream:
     """Return the checked results of a `stage` that has its window and what it computes.
 
     Parameters
@@ -455,7 +455,7 @@ def results_of(stage: Draft, runner: Runner, made: list[Stage] | None = None) ->
     followed = attrs.evolve(stage, explicit=attrs.evolve(stage.explicit, emit=stage.explicit.emit or "final"))
     before = _one(made, followed.node())
     time = before.time_column
-    draft = Draft(Watermark(before, time, WatermarkSpec(0)), DefaultLateEventHandler())
+    draft = StageDraft(Watermark(before, time, WatermarkSpec(0)), DefaultLateEventHandler())
     stream = ResultStream(draft, runner, alone, stage, node, made, alone)
     object.__setattr__(stream, "_stages", checked)
     return stream

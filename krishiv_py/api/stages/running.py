@@ -19,7 +19,7 @@ from krishiv_py.display.text import LaidOut, plan_text
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import PathLike, a_path, a_text, is_collection
 from krishiv_py.plan.durations import Duration
-from krishiv_py.plan.nodes import Draft, Node, Watermark
+from krishiv_py.plan.nodes import Node, StageDraft, Watermark
 from krishiv_py.plan.operation import PlainRows
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
 from krishiv_py.plan.options.query import Batches, OnChange, given_batches, given_begin, handed
@@ -134,7 +134,7 @@ def _no_outputs(what: str, got: object) -> PlanError:
 
 def plan_of_rows(node: Node, handler: LateEventHandler, engine: Engine | None, late: LateColumns | None) -> PhysicalPlan:
     """Return the plan of the rows of a `node` as they are: no watermark is needed, and no row is late (SEMANTICS §7.4)."""
-    rows = Draft(Watermark(node, "", WatermarkSpec(0)), handler, operation=PlainRows()).node()
+    rows = StageDraft(Watermark(node, "", WatermarkSpec(0)), handler, operation=PlainRows()).node()
     return physical.PhysicalPlan(rows, cut.stages_for(rows, late), engine)
 
 

@@ -10,7 +10,7 @@ from krishiv_py.missing import OfOneProcess
 from krishiv_py.plan.aggregates.outputs import computed
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.nodes import Draft, UnionSource, Watermark, source_of, stages_read
+from krishiv_py.plan.nodes import StageDraft, UnionSource, Watermark, source_of, stages_read
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec, lag_text, least_of
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.redaction import redacted
@@ -57,7 +57,7 @@ def some(names: Iterable[str]) -> str:
     return ", ".join(listed[:_MOST_NAMES]) + more
 
 
-def said_of(draft: Draft) -> list[str]:
+def said_of(draft: StageDraft) -> list[str]:
     """Return what is known of a query: event time, keys, window, aggregates."""
     mark, operation = draft.input, draft.operation
     column = "" if mark.column.startswith(RESERVED) else f"event time {mark.column}, "

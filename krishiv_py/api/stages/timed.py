@@ -20,13 +20,13 @@ from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Col, Expr, col
 from krishiv_py.plan.nodes import (
-    Draft,
     Expect,
     Filter,
     FilterAfter,
     Node,
     OnFail,
     Project,
+    StageDraft,
     UnionSource,
     Watermark,
     prefix_of,
@@ -240,7 +240,7 @@ def timed(
         hint = "pass a MultiSourceWatermarkSpec"
         raise PlanError("`source_column` without several sources", got=shown(source_column), hint=hint)
     assigned = Watermark(node, column, spec, source_column)
-    return TimedStream(Draft(assigned, DefaultLateEventHandler() if late is None else late), runner, schema)
+    return TimedStream(StageDraft(assigned, DefaultLateEventHandler() if late is None else late), runner, schema)
 
 
 def by_clock(node: Node, schema: pa.Schema, name: str, runner: Runner, late: LateEventHandler | None) -> TimedStream:

@@ -17,7 +17,7 @@ from krishiv_py.plan.aggregates.selections import COMPLETE, Then, bottom_k, coll
 from krishiv_py.plan.aggregates.user import Reduce, udaf
 from krishiv_py.plan.checks import a_switch, column_name, expression, is_collection
 from krishiv_py.plan.expressions.expr import Expr, Func, StructOf, col, lit, name_of
-from krishiv_py.plan.nodes import Draft
+from krishiv_py.plan.nodes import StageDraft
 from krishiv_py.plan.options.late import OnError
 from krishiv_py.plan.schema import RESERVED, as_schema, require_columns
 from krishiv_py.plan.windows import WindowOperation
@@ -36,8 +36,8 @@ def _checked(item: object) -> Expr:
 
 
 def aggregated(
-    draft: Draft, rows: pa.Schema, aggs: Sequence[Expr | Sequence[Expr]], named: Mapping[str, Expr] | None = None
-) -> Draft:
+    draft: StageDraft, rows: pa.Schema, aggs: Sequence[Expr | Sequence[Expr]], named: Mapping[str, Expr] | None = None
+) -> StageDraft:
     """Return a draft with the columns `aggs`, varargs or one list, and the `named` ones, over the `rows` of its window."""
     items: list[Expr] = []
     for given in aggs:

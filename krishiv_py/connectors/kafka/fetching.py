@@ -57,7 +57,7 @@ class Range:
 
 
 @attrs.define(eq=False)
-class _Fetched:
+class _FetchedRows:
     """Holds what was fetched of a partition and not read.
 
     Attributes
@@ -142,7 +142,7 @@ class Fetcher:
 
     connection: Connection
     consumer: Any
-    fetched: dict[Place, _Fetched] = attrs.field(factory=dict)
+    fetched: dict[Place, _FetchedRows] = attrs.field(factory=dict)
     _together: bool = True
     _used: bool = False
 
@@ -156,7 +156,7 @@ class Fetcher:
             each.is_old = True
         self._together = len(ranges) == 1 or sum(r.end - r.begin for r in ranges) <= CHUNK
         if self._together:
-            self._fetch_from({r.place: _Fetched(r.begin, r.topic_id) for r in ranges if not self.goes_on_with(r)})
+            self._fetch_from({r.place: _FetchedRows(r.begin, r.topic_id) for r in ranges if not self.goes_on_with(r)})
 
     def end(self) -> None:
         """End a turn: only partitions that may go on with another one are fetched any longer."""
@@ -186,7 +186,7 @@ class Fetcher:
         if not self._together:
             self._drop([place for place in self.fetched if place != wanted.place])
         if not self.goes_on_with(wanted):
-            self._fetch_from({wanted.place: _Fetched(wanted.begin, wanted.topic_id)})
+            self._fetch_from({wanted.place: _FetchedRows(wanted.begin, wanted.topic_id)})
         until, look = time.monotonic() + within_s, time.monotonic() + _LOOK_S
         while (place := self.fetched[wanted.place]).next < wanted.end:
             with _no_collections():
@@ -200,7 +200,7 @@ class Fetcher:
                 until, look = time.monotonic() + within_s, time.monotonic() + _LOOK_S
                 continue
             if place.is_old and (_is_problem(error) or (error is None and time.monotonic() > look)):
-                self._fetch_from({wanted.place: _Fetched(place.next, wanted.topic_id)})
+                self._fetch_from({wanted.place: _FetchedRows(place.next, wanted.topic_id)})
             elif _is_problem(error) and pass_over and _is_expired(error):
                 self._pass_over(wanted, within_s)
             elif _is_problem(error) and may_go and error.code() in _unknown():
@@ -224,7 +224,7 @@ class Fetcher:
                     transient=True,
                 )
 
-    def _fetch(self, place: _Fetched, end: int) -> None:
+    def _fetch(self, place: _FetchedRows, end: int) -> None:
         """Wait a moment for as many records of a partition as are decoded at a time, or those up to `end`, or an event."""
         until = time.monotonic() + _WAIT_S
         while (most := min(place.missing(end), CHUNK - len(place.messages))) > 0 and (left_s := until - time.monotonic()) > 0:
@@ -235,7 +235,7 @@ class Fetcher:
                 self._share(messages, place)
                 self._keep_within(place)
 
-    def _share(self, messages: Sequence[Any], place: _Fetched | None) -> None:
+    def _share(self, messages: Sequence[Any], place: _FetchedRows | None) -> None:
         """Give messages to their partitions, and what is of none to the one that is read."""
         for message in messages:
             topic = message.topic()
@@ -244,7 +244,7 @@ class Fetcher:
                 to.messages.append(message)
                 to.nbytes += _nbytes(message)
 
-    def _keep_within(self, place: _Fetched) -> None:
+    def _keep_within(self, place: _FetchedRows) -> None:
         """Drop partitions of which too much is held; who reads them fetches them again."""
         others = {name: each.nbytes for name, each in self.fetched.items() if each is not place}
         while sum(others.values()) > _HELD_BYTES:
@@ -252,7 +252,7 @@ class Fetcher:
             self._drop([largest])
             del others[largest]
 
-    def _fetch_from(self, places: Mapping[Place, _Fetched]) -> None:
+    def _fetch_from(self, places: Mapping[Place, _FetchedRows]) -> None:
         """Fetch partitions from where they say, and nothing of them that was fetched before."""
         self._drop([place for place in places if place in self.fetched])
         if places:
@@ -284,7 +284,7 @@ class Fetcher:
         if first <= position:
             raise expired(str(wanted), f"offset {position} of a batch up to {wanted.end}")
         warn_passed(str(wanted), min(first, wanted.end) - position, first)
-        self._fetch_from({wanted.place: _Fetched(first, wanted.topic_id)})
+        self._fetch_from({wanted.place: _FetchedRows(first, wanted.topic_id)})
 
 
 @attrs.define(eq=False)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from krishiv_py.connectors.kafka.backlog import Times
 from krishiv_py.connectors.kafka.client import Place
 from krishiv_py.connectors.kafka.formats import avro, decoding, protobuf
-from krishiv_py.connectors.kafka.formats.decoding import Decode, Decoded, decode_json, decode_registered_json
+from krishiv_py.connectors.kafka.formats.decoding import Decode, DecodedRows, decode_json, decode_registered_json
 from krishiv_py.connectors.kafka.source import meta_column
 from krishiv_py.connectors.source import Malformed
 
@@ -109,8 +109,8 @@ def _decoder(source: KafkaSource, schema: pa.Schema) -> Decode:
     return functools.partial(decode_json, schema, source.known)
 
 
-def _plain(schema: pa.Schema, values: Sequence[bytes | None]) -> Decoded:
-    return Decoded(pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=schema))
+def _plain(schema: pa.Schema, values: Sequence[bytes | None]) -> DecodedRows:
+    return DecodedRows(pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=schema))
 
 
 def _decoded_keys(
@@ -154,7 +154,7 @@ def _bad_keys(source: KafkaSource, messages: list[Any], columns: tuple[str, ...]
     return bad
 
 
-def _without(decoded: Decoded | None, bad: dict[int, str], n: int) -> Decoded | None:
+def _without(decoded: DecodedRows | None, bad: dict[int, str], n: int) -> DecodedRows | None:
     """Return the rows without those of records that are bad for another reason than their value."""
     if decoded is None or len(bad) == len(decoded.bad):
         return decoded
@@ -162,4 +162,4 @@ def _without(decoded: Decoded | None, bad: dict[int, str], n: int) -> Decoded | 
     kept = np.array([i not in bad for i in range(n) if i not in values], np.bool_)
     counts = decoded.counts
     whole = kept if counts is None else np.repeat(kept, counts)
-    return Decoded(pc.filter(decoded.batch, pa.array(whole)), decoded.bad, None if counts is None else counts[kept])
+    return DecodedRows(pc.filter(decoded.batch, pa.array(whole)), decoded.bad, None if counts is None else counts[kept])

@@ -196,7 +196,7 @@ _AHEAD_MS = 3_600_000
 
 
 @attrs.define(eq=False)
-class _Looked:
+class _ClusterFacts:
     """Holds what the driver knows of the cluster for a while. It stays behind when a source is sent to a task."""
 
     places: list[Place] = attrs.field(factory=list)
@@ -207,8 +207,8 @@ class _Looked:
     in_vain: int = 0
     latest: Offsets | None = None
 
-    def __reduce__(self) -> tuple[type[_Looked], tuple[()]]:
-        return _Looked, ()
+    def __reduce__(self) -> tuple[type[_ClusterFacts], tuple[()]]:
+        return _ClusterFacts, ()
 
 
 @attrs.frozen(eq=False)
@@ -258,7 +258,7 @@ class KafkaSource(Source):
     key_known: tuple[str, ...] = ()
     avro_key_schema: str | None = None
     until: tuple[tuple[Place, int], ...] | None = None
-    _looked: _Looked = attrs.field(factory=_Looked, repr=False)
+    _looked: _ClusterFacts = attrs.field(factory=_ClusterFacts, repr=False)
 
     @property
     def finite(self) -> bool:  # type: ignore[override]  # follows from where it ends

@@ -447,7 +447,7 @@ def _refused(value: object) -> str | None:
 
 
 @attrs.define
-class _Open:
+class _OpenConnection:
     """The connection of the batch that is being written."""
 
     connection: Any = None
@@ -506,7 +506,7 @@ class PostgresSink(TransactionalSink):
     ledger: str = attrs.field(default="krishiv_batches", kw_only=True, converter=_ledger)
     evolve: bool = attrs.field(default=False, kw_only=True, converter=evolve)
     refused: str | None = attrs.field(default=None, kw_only=True, converter=_refused)
-    _open: _Open = attrs.field(factory=_Open, init=False, repr=False)
+    _open: _OpenConnection = attrs.field(factory=_OpenConnection, init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self._ledger_path == self._path:

@@ -337,14 +337,14 @@ def nearest(terms: list[NumPy]) -> NumPy:
 
 
 @attrs.frozen(eq=False)
-class Levels:
+class ExactLevels:
     """Exact sums, of the coarsest grid first, and of every array what is left of its rows (None: nothing)."""
 
     sums: list[NumPy]
     left: list[NumPy] | None
 
 
-def levels(arrays: list[NumPy], top: float, reducer: Reducer) -> Levels:
+def levels(arrays: list[NumPy], top: float, reducer: Reducer) -> ExactLevels:
     """Sums of the rows of some arrays together; `top`, at most ``2**960``, bounds all values."""
     grids = _grids(top, max((reducer.depth * len(arrays)).bit_length(), 2))
     rows = len(arrays[0])
@@ -367,7 +367,7 @@ def levels(arrays: list[NumPy], top: float, reducer: Reducer) -> Levels:
             left = left or [np.zeros(rows) for _ in arrays]
             for kept, x in zip(left, rest, strict=True):
                 kept[block] = x
-    return Levels(totals.done(), left)
+    return ExactLevels(totals.done(), left)
 
 
 class _Totals:
@@ -468,7 +468,7 @@ class Addends:
 
 
 @attrs.frozen(eq=False)
-class _Screened:
+class _AddendGroups:
     """Addends apart: small ones (`top` bounds them), large ones, and NaN and infinities; the others are 0 in each."""
 
     small: list[NumPy]
@@ -478,7 +478,7 @@ class _Screened:
     plain: bool
 
 
-def _screen(addends: Addends) -> _Screened:
+def _screen(addends: Addends) -> _AddendGroups:
     arrays, special = addends.arrays, None
     large: list[NumPy] | None = None
     if addends.wide is not None:  # what these rows hold besides is not an addend, only the nearest double
@@ -496,7 +496,7 @@ def _screen(addends: Addends) -> _Screened:
         large = [np.where(np.abs(a) >= HUGE, a, 0.0) for a in arrays]
         small = [a - x for a, x in zip(arrays, large, strict=True)]
         top = _top(small)
-    return _Screened(small, large, special, top, special is None and large is None and addends.wide is None)
+    return _AddendGroups(small, large, special, top, special is None and large is None and addends.wide is None)
 
 
 def _top(arrays: list[NumPy]) -> float:

@@ -258,7 +258,7 @@ _OFFSET: Final = 1 << 31
 
 
 @attrs.frozen
-class Binned(AggKernel):
+class BinPartials(AggKernel):
     """Partials are the bins of a group in their order, and the number of values in each."""
 
     partial_types: ClassVar[list[pa.DataType]] = [pa.list_(pa.int32()), pa.list_(pa.int64())]
@@ -296,7 +296,7 @@ def _listed(codes: Ints, counts: Ints, n: int) -> list[pa.Array]:
 
 
 @attrs.frozen
-class Quantiles(Binned):
+class Quantiles(BinPartials):
     """The value of a rank, at most a relative error away; one of several ranks is a list.
 
     Bin k > 0 has the numbers whose bits are ``width`` on from those of the bin before; bin 0 all that is closer to zero than
@@ -371,7 +371,7 @@ def place_of(rank: float, counts: Ints) -> Ints:
 
 
 @attrs.frozen
-class HistogramKernel(Binned):
+class HistogramKernel(BinPartials):
     """Counts how many values lie below the first bound, between two, and from the last one on."""
 
     result_type: ClassVar[pa.DataType] = pa.list_(pa.int64())

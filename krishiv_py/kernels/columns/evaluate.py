@@ -411,7 +411,7 @@ def _is_in(expr: IsIn, value: Value) -> Value:
 
 
 @attrs.frozen(eq=False)
-class _Later:
+class _LazyArgument:
     """An argument that is computed when a function asks for it."""
 
     expr: Expr
@@ -436,7 +436,7 @@ def _call(expr: Func, batch: Rows) -> Value:
     """Return the value of a function, by its definition: constants as plain Python, the others as values."""
     known, args = functions.FUNCTIONS[expr.name], expr.args
     if known.later:
-        return known.compute(*(_Later(arg, batch) for arg in args))
+        return known.compute(*(_LazyArgument(arg, batch) for arg in args))
     given: list[Any] = []
     needed: Value | None = None
     for i, arg in enumerate(args):

@@ -26,7 +26,7 @@ from krishiv_py.kernels.columns.evaluate import FunctionError, argument, empty_b
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.user import Udaf, partial_of
 from krishiv_py.plan.expressions.expr import python_text
-from krishiv_py.plan.nodes import Expect, Filter, FilterAfter, MapBatches, Prefix, Project, Tried
+from krishiv_py.plan.nodes import Expect, Filter, FilterAfter, FunctionCheck, MapBatches, Prefix, Project
 from krishiv_py.types import condition_hint, type_text
 
 
@@ -123,7 +123,7 @@ S = TypeVar("S", bound=Prefix)
 
 
 @attrs.frozen(eq=False)
-class Aside:
+class FailedRows:
     """Rows that a step took out: they failed an expectation, or a function failed for them.
 
     Attributes
@@ -149,7 +149,7 @@ LeftOut: TypeAlias = dict[int, list[pa.RecordBatch]]
 
 
 def apply_prefix(
-    prefix: tuple[Prefix, ...], batch: pa.RecordBatch, aside: list[Aside] | None = None, left_out: LeftOut | None = None
+    prefix: tuple[Prefix, ...], batch: pa.RecordBatch, aside: list[FailedRows] | None = None, left_out: LeftOut | None = None
 ) -> pa.RecordBatch:
     """Run the stateless steps on one batch.
 
@@ -169,7 +169,7 @@ def apply_prefix(
             batch = _careful(step, _project, batch, aside)
         elif isinstance(step, Expect):
             batch = _careful(step, lambda expect, rows: _expect(expect, rows, aside), batch, aside)
-        elif isinstance(step, Tried):
+        elif isinstance(step, FunctionCheck):
             batch = _careful(step, _tried, batch, aside)
         elif isinstance(step, FilterAfter) and left_out is not None:
             out = left_out.setdefault(number, [])
@@ -182,7 +182,7 @@ def apply_prefix(
 
 
 def _careful(
-    step: S, run: Callable[[S, pa.RecordBatch], pa.RecordBatch], batch: pa.RecordBatch, aside: list[Aside] | None
+    step: S, run: Callable[[S, pa.RecordBatch], pa.RecordBatch], batch: pa.RecordBatch, aside: list[FailedRows] | None
 ) -> pa.RecordBatch:
     """Run a step; where a function of a user fails for a row, and may, that row goes aside and the others go on.
 
@@ -198,14 +198,14 @@ def _careful(
             del aside[begun:]  # what the step took out before it failed is taken out again
         if batch.num_rows == 1:
             if aside is not None:
-                aside.append(Aside(problem.name, problem.reason, batch))
+                aside.append(FailedRows(problem.name, problem.reason, batch))
             return run(step, batch.slice(0, 0))
         half = batch.num_rows // 2
         parts = [_careful(step, run, part, aside) for part in (batch.slice(0, half), batch.slice(half))]
         return one_batch(pa.Table.from_batches(parts))
 
 
-def _expect(step: Expect, batch: pa.RecordBatch, aside: list[Aside] | None) -> pa.RecordBatch:
+def _expect(step: Expect, batch: pa.RecordBatch, aside: list[FailedRows] | None) -> pa.RecordBatch:
     """Return the rows for which the condition is true."""
     mask = pc.fill_null(evaluate(step.condition, batch), False)
     wrong = batch.num_rows - mask.true_count
@@ -215,11 +215,11 @@ def _expect(step: Expect, batch: pa.RecordBatch, aside: list[Aside] | None) -> p
         hint = 'mend the rows, or write on_fail="side_output" to keep them apart'
         raise OperatorError(f"the expectation {step.name!r} does not hold", got=f"{wrong} of {batch.num_rows} rows", hint=hint)
     if aside is not None:
-        aside.append(Aside(step.name, step.name, batch.filter(pc.invert(mask)), step.on_fail == "drop"))
+        aside.append(FailedRows(step.name, step.name, batch.filter(pc.invert(mask)), step.on_fail == "drop"))
     return batch.filter(mask)
 
 
-def _tried(step: Tried, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _tried(step: FunctionCheck, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows as they are, once functions in aggregates took each of them."""
     if batch.num_rows:
         for call in step.calls:

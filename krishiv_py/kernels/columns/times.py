@@ -20,7 +20,7 @@ _US_PER: Final = {"s": 1_000_000, "ms": 1_000}
 
 
 @attrs.frozen(eq=False)
-class Stamped:
+class EventTimes:
     """Event times in µs (0 where unusable), and which rows have none or one out of range.
 
     `bounds` are the smallest and the largest time, µs, where every row has one that can be used; else None.
@@ -32,7 +32,7 @@ class Stamped:
     bounds: tuple[int, int] | None
 
 
-def stamp(column: pa.Array, kind: TimeKind) -> Stamped:
+def stamp(column: pa.Array, kind: TimeKind) -> EventTimes:
     """Read an event-time column."""
     viewed = isinstance(column, pa.Array) and (pa.types.is_int64(column.type) or pa.types.is_timestamp(column.type))
     numbers = column.view(pa.int64()) if viewed else column.cast(pa.int64())
@@ -55,7 +55,7 @@ def stamp(column: pa.Array, kind: TimeKind) -> Stamped:
         outside = (raw > bound) | (raw < -bound)
         raw = np.where(outside, 0, raw)
     bounds = (low * us, high * us) if inside and len(raw) and not column.null_count else None
-    return Stamped(raw if us == 1 else raw * us, null, outside, bounds)
+    return EventTimes(raw if us == 1 else raw * us, null, outside, bounds)
 
 
 def bounds_of(column: pa.Array, kind: TimeKind) -> tuple[Ints, Mask]:

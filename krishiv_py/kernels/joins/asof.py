@@ -20,11 +20,11 @@ from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.joins.interval import NOBODY, Pairs, results, same_keys
-from krishiv_py.kernels.joins.sides import NUMBER, Joined, JoinOperator
+from krishiv_py.kernels.joins.sides import NUMBER, JoinOperator, JoinProgress
 from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
-from krishiv_py.kernels.state.time_log import SpanLog, TimeLog, Wanted, by_key
+from krishiv_py.kernels.state.time_log import SpanLog, TimeLog, WantedSpans, by_key
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
 from krishiv_py.kernels.watermark import floor_watermark
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
@@ -95,7 +95,7 @@ class Seekers:
     """Left rows that look for a partner, by hash: their places, and between which times they look."""
 
     places: Ints
-    wanted: Wanted
+    wanted: WantedSpans
 
     def offer_ends(self, log: SpanLog, candidates: Candidates, *, last: bool) -> None:
         """Offer the latest, or the earliest, row of a log for each."""
@@ -117,7 +117,7 @@ class Seekers:
     def only(self, kept: Ints) -> Seekers:
         """Some of them."""
         w = self.wanted
-        return Seekers(self.places[kept], Wanted(w.hashes[kept], w.low[kept], w.high[kept]))
+        return Seekers(self.places[kept], WantedSpans(w.hashes[kept], w.low[kept], w.high[kept]))
 
 
 class _State:
@@ -168,7 +168,7 @@ class AsofOperator(JoinOperator):
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        known = Joined.of(bucket)
+        known = JoinProgress.of(bucket)
         passed = self._horizon(known.joined_at)
         state = self._state(bucket, passed)
         left, right = known.fresh(chunks, self.halves, self.schemas)
@@ -194,7 +194,7 @@ class AsofOperator(JoinOperator):
         times, tolerance = due[TIME].to_numpy()[seeking], self.join.tolerance_us
         hashes = due[HASH].to_numpy()[seeking]
         back = np.full(len(times), UNSET) if tolerance is None else times - tolerance
-        backward = Seekers(seeking, Wanted(hashes, back, times))
+        backward = Seekers(seeking, WantedSpans(hashes, back, times))
         if self.join.direction != "forward":
             backward.offer_ends(state.rights, candidates, last=True)
             left_over = backward
@@ -205,7 +205,7 @@ class AsofOperator(JoinOperator):
                 left_over.offer_all(by_key(standing), candidates)
         if self.join.direction != "backward":
             assert tolerance is not None
-            Seekers(seeking, Wanted(hashes, times, times + tolerance)).offer_ends(state.rights, candidates, last=False)
+            Seekers(seeking, WantedSpans(hashes, times, times + tolerance)).offer_ends(state.rights, candidates, last=False)
         lefts, places = np.arange(due.num_rows), candidates.places
         met = places != NOBODY
         if self.join.how == "inner":
@@ -234,7 +234,7 @@ class AsofOperator(JoinOperator):
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts left rows without their result, and right rows."""
-        passed = self._horizon(Joined.of(bucket).joined_at)
+        passed = self._horizon(JoinProgress.of(bucket).joined_at)
         state, keys = self._state(bucket, passed), DeadKeys.of(dead, self.layout.key_names)
         later, newest = state.rights.remove(keys.rows), state.standing.remove(keys.hashes, keys.rows)
         forgotten: int = newest.num_rows + (0 if later is None else later.num_rows)

@@ -20,11 +20,11 @@ from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.columns.layout import TIME, Layout, place_of
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.joins.sides import GIVEN, MET, NUMBER, Fresh, Half, Joined, JoinOperator
+from krishiv_py.kernels.joins.sides import GIVEN, MET, NUMBER, BatchRows, JoinOperator, JoinProgress, SideState
 from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
-from krishiv_py.kernels.state.time_log import SpanLog, Wanted
+from krishiv_py.kernels.state.time_log import SpanLog, WantedSpans
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys
 from krishiv_py.kernels.watermark import floor_watermark
 from krishiv_py.plan.joins import IntervalJoin
@@ -34,7 +34,7 @@ NOBODY: Final = -1
 _LEAST: Final = int(np.iinfo(np.int64).min)
 
 
-class Pool:
+class SideRows:
     """Rows of one side that results are made of, in one table; those that a batch brings come first."""
 
     def __init__(self, fresh: pa.Table) -> None:
@@ -53,16 +53,16 @@ class Pool:
         return self.tables[0] if len(self.tables) == 1 else pa.concat_tables(self.tables).combine_chunks()
 
 
-class Tally:
+class PairCount:
     """Counts the pairs of a step by the key of the new rows, and refuses too many of one."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._most = layout.spec.options.max_listed
         self._total = 0
-        self._parts: list[tuple[Fresh, Ints, Ints]] = []
+        self._parts: list[tuple[BatchRows, Ints, Ints]] = []
 
-    def count(self, fresh: Fresh, numbers: Ints, counts: Ints) -> None:
+    def count(self, fresh: BatchRows, numbers: Ints, counts: Ints) -> None:
         """Take in how many rows some of the seeking rows meet.
 
         Raises
@@ -124,7 +124,7 @@ class Pairs:
         return Pairs(self.left[kept], self.right[kept])
 
 
-def among_fresh(left: Fresh, right: Fresh, wanted: Wanted, tally: Tally) -> Pairs:
+def among_fresh(left: BatchRows, right: BatchRows, wanted: WantedSpans, tally: PairCount) -> Pairs:
     """Pairs of two rows that a batch brings; `wanted` is what the left ones look for."""
     start, stop = wanted.ranges(right.table[HASH].to_numpy(), right.times)
     tally.count(left, np.arange(len(start)), stop - start)
@@ -132,7 +132,9 @@ def among_fresh(left: Fresh, right: Fresh, wanted: Wanted, tally: Tally) -> Pair
     return Pairs(left.seeks[spans], rows_of)
 
 
-def with_held(fresh: Fresh, wanted: Wanted, log: SpanLog, pool: Pool, tally: Tally) -> Iterator[tuple[Ints, Ints]]:
+def with_held(
+    fresh: BatchRows, wanted: WantedSpans, log: SpanLog, pool: SideRows, tally: PairCount
+) -> Iterator[tuple[Ints, Ints]]:
     """Pairs of a row that a batch brings and a row held on the other side, which is put into its pool."""
     for rows, positions, spans in log.meeting(wanted, lambda numbers, counts: tally.count(fresh, numbers, counts)):
         yield fresh.seeks[spans], positions + pool.add(rows)
@@ -214,13 +216,14 @@ class IntervalJoinOperator(JoinOperator):
         self.given = GIVEN.get(spec.operation.how, (False, False))
         self.schemas = tuple(self.schema_of(half).append(pa.field(MET, pa.bool_())) for half in self.halves)
 
-    def _sides(self, bucket: Bucket, joined_us: int) -> tuple[Half, Half]:
+    def _sides(self, bucket: Bucket, joined_us: int) -> tuple[SideState, SideState]:
         """Return the state of both sides; rows of the left one are over `upper` after their time, those of the right one
         `-lower`.
         """
         horizons = self._horizons(joined_us)
         left, right = (
-            Half(half, schema, bucket, over) for half, schema, over in zip(self.halves, self.schemas, horizons, strict=True)
+            SideState(half, schema, bucket, over)
+            for half, schema, over in zip(self.halves, self.schemas, horizons, strict=True)
         )
         return left, right
 
@@ -231,7 +234,7 @@ class IntervalJoinOperator(JoinOperator):
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        known = Joined.of(bucket)
+        known = JoinProgress.of(bucket)
         left, right = self._sides(bucket, known.joined_at)
         counters = {"unmatched": 0} | ({} if self.join.max_rows_per_key is None else {"limited": 0})
         brought = known.fresh(chunks, self.halves, self.schemas)
@@ -239,7 +242,7 @@ class IntervalJoinOperator(JoinOperator):
         fresh = self._limited(left, brought[0], joined_us, counters), self._limited(right, brought[1], joined_us, counters)
         known.joined_at = max(known.joined_at, moment.watermark_us)
         known.store(bucket)
-        pools = Pool(fresh[0].table), Pool(fresh[1].table)
+        pools = SideRows(fresh[0].table), SideRows(fresh[1].table)
         pairs = self._met(fresh, (left, right), pools)
         tables = pools[0].table(), pools[1].table()
         pairs = pairs.only(same_keys(self.layout.key_names, *tables, pairs))
@@ -259,7 +262,7 @@ class IntervalJoinOperator(JoinOperator):
         held = len(left.log) + len(right.log)
         return StepResult(table, self._wakeup(left, right), held, held, table.num_rows, counters)
 
-    def _limited(self, half: Half, fresh: Fresh, joined_at: int, counters: dict[str, int]) -> Fresh:
+    def _limited(self, half: SideState, fresh: BatchRows, joined_at: int, counters: dict[str, int]) -> BatchRows:
         """Return the rows of a side that take part: of a key the first to arrive, before any pair is made (SEMANTICS §9.1)."""
         most = self.join.max_rows_per_key
         if most is None:
@@ -271,19 +274,21 @@ class IntervalJoinOperator(JoinOperator):
         keyed, over = np.zeros(fresh.table.num_rows, np.bool_), np.zeros(fresh.table.num_rows, np.bool_)
         keyed[fresh.seeks] = True
         over[fresh.seeks[~takes]] = True
-        return Fresh(fresh.table.filter(pa.array(~over)), np.flatnonzero(keyed[~over]))
+        return BatchRows(fresh.table.filter(pa.array(~over)), np.flatnonzero(keyed[~over]))
 
-    def _met(self, fresh: tuple[Fresh, Fresh], halves: tuple[Half, Half], pools: tuple[Pool, Pool]) -> Pairs:
+    def _met(
+        self, fresh: tuple[BatchRows, BatchRows], halves: tuple[SideState, SideState], pools: tuple[SideRows, SideRows]
+    ) -> Pairs:
         """Return all pairs with a row of this batch, by hash and time."""
         left, right = fresh
-        join, tally = self.join, Tally(self.layout)
+        join, tally = self.join, PairCount(self.layout)
         ahead, back = left.wanted(join.lower_us, join.upper_us), right.wanted(-join.upper_us, -join.lower_us)
         met = [among_fresh(left, right, ahead, tally)]
         met += [Pairs(one, other) for one, other in with_held(left, ahead, halves[1].log, pools[1], tally)]
         met += [Pairs(other, one) for one, other in with_held(right, back, halves[0].log, pools[0], tally)]
         return Pairs(np.concatenate([p.left for p in met]), np.concatenate([p.right for p in met]))
 
-    def _given(self, pairs: Pairs, left: Half, pool: Pool, rows: pa.Table) -> Pairs:
+    def _given(self, pairs: Pairs, left: SideState, pool: SideRows, rows: pa.Table) -> Pairs:
         """Return what is given of the pairs: all, none, or of semi joins the left rows that had not met anybody before."""
         if self.join.how == "anti":
             return Pairs(pairs.left[:0], pairs.right[:0])
@@ -299,9 +304,9 @@ class IntervalJoinOperator(JoinOperator):
 
     def _settled(
         self,
-        half: Half,
-        fresh: Fresh,
-        pool: Pool,
+        half: SideState,
+        fresh: BatchRows,
+        pool: SideRows,
         rows: pa.Table,
         places: Ints,
         horizon: int,
@@ -324,14 +329,14 @@ class IntervalJoinOperator(JoinOperator):
         half.keep(*_only(fresh.table, met, stays))
         return pa.concat_tables([fresh.table.filter(pa.array(leaves)), half.leaving(horizon)])
 
-    def _table(self, pools: tuple[Pool, Pool], out: list[Pairs]) -> pa.Table:
+    def _table(self, pools: tuple[SideRows, SideRows], out: list[Pairs]) -> pa.Table:
         pairs = Pairs(np.concatenate([p.left for p in out]), np.concatenate([p.right for p in out]))
         if not len(pairs.left):
             return self.layout.result_schema.empty_table()
         left, right = pools[0].table(), pools[1].table()
         return results(self.layout, self.names, left, right, pairs, times_of(left, right, pairs))
 
-    def _wakeup(self, left: Half, right: Half) -> int | None:
+    def _wakeup(self, left: SideState, right: SideState) -> int | None:
         """Return the next watermark at which a row leaves."""
         after = self.join.upper_us, -self.join.lower_us
         wakeups = [
@@ -342,7 +347,7 @@ class IntervalJoinOperator(JoinOperator):
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows that had met nobody."""
         keys = DeadKeys.of(dead, self.layout.key_names)
-        return sum(half.remove(keys.rows) for half in self._sides(bucket, Joined.of(bucket).joined_at))
+        return sum(half.remove(keys.rows) for half in self._sides(bucket, JoinProgress.of(bucket).joined_at))
 
 
 def _only(rows: pa.Table, met: Mask, kept: Mask) -> tuple[pa.Table, Mask]:

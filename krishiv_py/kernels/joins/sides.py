@@ -17,7 +17,7 @@ from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Section
-from krishiv_py.kernels.state.time_log import SpanLog, Wanted, by_key
+from krishiv_py.kernels.state.time_log import SpanLog, WantedSpans, by_key
 from krishiv_py.kernels.state.window_log import HASH, KeyedLog
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.joins import Join
@@ -34,7 +34,7 @@ _MARKS: Final = pa.schema([pa.field(HASH, pa.int64()), pa.field(TIME, pa.int64()
 
 
 @attrs.frozen
-class HalfLayout:
+class SideLayout:
     """Holds what is kept of the rows of a side: keys, and the columns it brings to results."""
 
     is_left: bool
@@ -56,7 +56,7 @@ class HalfLayout:
         return rows if picked.all() else rows.filter(mine)
 
 
-def combined(layout: Layout, rows: pa.Table, left: HalfLayout, right: HalfLayout, side: str, left_name: str) -> pa.Table:
+def combined(layout: Layout, rows: pa.Table, left: SideLayout, right: SideLayout, side: str, left_name: str) -> pa.Table:
     """Working rows as they are shuffled: with the hash of their key; of one side only its own columns, if all are of one."""
     is_left = pc.equal(rows[side], left_name)
     mask = is_left.to_numpy()
@@ -71,7 +71,7 @@ def combined(layout: Layout, rows: pa.Table, left: HalfLayout, right: HalfLayout
 
 
 @attrs.frozen(eq=False)
-class Fresh:
+class BatchRows:
     """The rows a batch brings to a side, by key hash, then time, then arrival.
 
     Attributes
@@ -91,17 +91,17 @@ class Fresh:
         times: Ints = self.table[TIME].to_numpy()
         return times
 
-    def wanted(self, before_us: int, after_us: int) -> Wanted:
+    def wanted(self, before_us: int, after_us: int) -> WantedSpans:
         """Return what they look for on the other side: from so far before their time until so far after it."""
         times = self.times[self.seeks]
-        return Wanted(self.table[HASH].to_numpy()[self.seeks], times + before_us, times + after_us)
+        return WantedSpans(self.table[HASH].to_numpy()[self.seeks], times + before_us, times + after_us)
 
 
-def fresh_rows(layout: HalfLayout, schema: pa.Schema, chunks: list[pa.Table], arrived: int) -> Fresh:
+def fresh_rows(layout: SideLayout, schema: pa.Schema, chunks: list[pa.Table], arrived: int) -> BatchRows:
     """Return the rows of a side in a batch, as rows of that `schema`, numbered from `arrived` on."""
     tables = [t for t in map(layout.of, chunks) if t.num_rows]
     if not tables:
-        return Fresh(schema.empty_table(), np.empty(0, np.int64))
+        return BatchRows(schema.empty_table(), np.empty(0, np.int64))
     rows = pa.concat_tables(tables)
     numbers = pa.array(np.arange(arrived, arrived + rows.num_rows, dtype=np.int64))
     rows = rows.add_column(2, NUMBER, numbers)
@@ -112,13 +112,13 @@ def fresh_rows(layout: HalfLayout, schema: pa.Schema, chunks: list[pa.Table], ar
     for key in layout.keys:
         if rows[key].null_count:
             null |= rows[key].is_null().to_numpy()
-    return Fresh(rows, np.flatnonzero(~null))
+    return BatchRows(rows, np.flatnonzero(~null))
 
 
-class Half:
+class SideState:
     """The state of one side in one bucket."""
 
-    def __init__(self, layout: HalfLayout, schema: pa.Schema, bucket: Bucket, over: int) -> None:
+    def __init__(self, layout: SideLayout, schema: pa.Schema, bucket: Bucket, over: int) -> None:
         self.layout = layout
         self.schema = schema
         self.log = SpanLog(bucket, layout.prefix)
@@ -140,7 +140,7 @@ class Half:
         over[row_places[order]] = rank >= most - self.log.counts(keys)[ids]
         return over
 
-    def first_come(self, fresh: Fresh, most: int, reach_us: int, over: int) -> Mask:
+    def first_come(self, fresh: BatchRows, most: int, reach_us: int, over: int) -> Mask:
         """Return which keyed rows of a batch take part: those that find fewer than `most` rows of their key within `reach_us`.
 
         Counted are rows that arrived before and take part themselves, whatever side of it in time they are on. Times before
@@ -218,18 +218,18 @@ def _still_of_use(marks: pa.Table, over: int) -> pa.Table:
     return pick(marks, kept)
 
 
-Both: TypeAlias = tuple[Fresh, Fresh]
+Both: TypeAlias = tuple[BatchRows, BatchRows]
 
 
 @attrs.define
-class Joined(Section):
+class JoinProgress(Section):
     """Up to which watermark rows have left, and how many have arrived on each side."""
 
     joined_at: int = UNSET
     arrived_left: int = 0
     arrived_right: int = 0
 
-    def fresh(self, chunks: list[pa.Table], halves: tuple[HalfLayout, HalfLayout], schemas: tuple[pa.Schema, ...]) -> Both:
+    def fresh(self, chunks: list[pa.Table], halves: tuple[SideLayout, SideLayout], schemas: tuple[pa.Schema, ...]) -> Both:
         """Return the rows that a batch brings to both sides, which are numbered on."""
         left, right = (
             fresh_rows(half, schema, chunks, arrived)
@@ -257,9 +257,9 @@ class JoinOperator:
         self.late_us = spec.options.allowed_lateness_us
         keys, own = tuple(self.layout.key_names), self.layout.own_names[1:]
         lefts = len(spec.operation.sides.left)
-        self.halves = HalfLayout(True, keys, tuple(own[:lefts])), HalfLayout(False, keys, tuple(own[lefts:]))
+        self.halves = SideLayout(True, keys, tuple(own[:lefts])), SideLayout(False, keys, tuple(own[lefts:]))
 
-    def schema_of(self, half: HalfLayout) -> pa.Schema:
+    def schema_of(self, half: SideLayout) -> pa.Schema:
         """Return the rows of a side as they are kept: hash, time, number, keys, own columns."""
         own = [pa.field(n, pa.int64()) for n in (HASH, TIME, NUMBER)]
         return pa.schema([*own, *(self.layout.row_schema.field(n) for n in (*half.keys, *half.own))])

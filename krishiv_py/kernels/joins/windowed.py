@@ -16,9 +16,9 @@ from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.times import FixedAssigner, unstamp
-from krishiv_py.kernels.firing import Due, FiringDelay
+from krishiv_py.kernels.firing import FiringDelay, FiringSpan
 from krishiv_py.kernels.joins.interval import NOBODY, Pairs, key_of, picked, refuse_many
-from krishiv_py.kernels.joins.sides import GIVEN, NUMBER, Joined, JoinOperator
+from krishiv_py.kernels.joins.sides import GIVEN, NUMBER, JoinOperator, JoinProgress
 from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
@@ -60,7 +60,7 @@ class WindowJoinOperator(JoinOperator):
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        known, logs = Joined.of(bucket), self._logs(bucket)
+        known, logs = JoinProgress.of(bucket), self._logs(bucket)
         due = self.firing_delay.due(moment, known.joined_at)
         for log, fresh in zip(logs, known.fresh(chunks, self.halves, self.schemas), strict=True):
             log.append(fresh.table, UNSET)
@@ -87,7 +87,7 @@ class WindowJoinOperator(JoinOperator):
         w = self.window
         return w.offset_us - (w.offset_us + w.size_us - over - 1) // w.slide_us * w.slide_us
 
-    def _spans(self, logs: tuple[TimeLog, TimeLog], due: Due) -> Iterator[tuple[int, int]]:
+    def _spans(self, logs: tuple[TimeLog, TimeLog], due: FiringSpan) -> Iterator[tuple[int, int]]:
         """Stretches of time in which windows end that fire now: after the first bound, up to the second."""
         first = [t for t in (log.earliest(self._first_start(due.from_us)) for log in logs) if t is not None]
         if not first or due.from_us >= due.to_us:
@@ -178,6 +178,6 @@ class WindowJoinOperator(JoinOperator):
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows of windows that had not fired."""
         keys = DeadKeys.of(dead, self.layout.key_names)
-        open_from = self._first_start(self.firing_delay.fired(Joined.of(bucket).joined_at))
+        open_from = self._first_start(self.firing_delay.fired(JoinProgress.of(bucket).joined_at))
         gone = [log.remove(keys.rows, UNSET) for log in self._logs(bucket)]
         return sum(int(np.count_nonzero(times_of(rows) >= open_from)) for rows in gone if rows is not None)

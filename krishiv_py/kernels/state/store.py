@@ -437,7 +437,7 @@ def _names(section: type[Section]) -> tuple[str, ...]:
 
 
 @attrs.define
-class Fired(Section):
+class FiringProgress(Section):
     """Up to which watermark windows have fired."""
 
     fired_at: int = UNSET

@@ -262,16 +262,16 @@ class _Run:
 
 
 @attrs.frozen(eq=False)
-class Wanted:
+class WantedSpans:
     """Spans of time of some keys: from `low` to `high`, both included; by hash, ascending."""
 
     hashes: Ints
     low: Ints
     high: Ints
 
-    def between(self, start: int, stop: int, above: int) -> Wanted:
+    def between(self, start: int, stop: int, above: int) -> WantedSpans:
         """Some of them, without what is below a time."""
-        return Wanted(self.hashes[start:stop], np.maximum(self.low[start:stop], above), self.high[start:stop])
+        return WantedSpans(self.hashes[start:stop], np.maximum(self.low[start:stop], above), self.high[start:stop])
 
     def ranges(self, hashes: Ints, times: Ints) -> tuple[Ints, Ints]:
         """Of every span the rows in it, as positions from and to, among rows by hash, then time."""
@@ -346,7 +346,7 @@ class SpanLog:
             self._write(by_key(rows))
             self._note()
 
-    def meeting(self, wanted: Wanted, counted: Callable[[Ints, Ints], None] | None = None) -> Iterator[MeetingRows]:
+    def meeting(self, wanted: WantedSpans, counted: Callable[[Ints, Ints], None] | None = None) -> Iterator[MeetingRows]:
         """Yield the rows in some spans, piece by piece: rows, and pairs of a row of these and a span.
 
         `counted` gets first how many rows some spans will have: numbers of spans, and counts.
@@ -361,14 +361,14 @@ class SpanLog:
     def counts(self, hashes: Ints) -> Ints:
         """Return how many rows there are of some hashes, which are sorted, each once."""
         counts = np.zeros(len(hashes), np.int64)
-        every = Wanted(hashes, np.full(len(hashes), UNSET), np.full(len(hashes), END_OF_TIME))
+        every = WantedSpans(hashes, np.full(len(hashes), UNSET), np.full(len(hashes), END_OF_TIME))
         for _, numbers, start, stop in self._between(every):
             counts[numbers] += stop - start
         return counts
 
     def times_of(self, key: int) -> Ints:
         """Return the times of the rows of one hash."""
-        every = Wanted(np.array([key]), np.array([UNSET]), np.array([END_OF_TIME]))
+        every = WantedSpans(np.array([key]), np.array([UNSET]), np.array([END_OF_TIME]))
         times = [
             table[TIME].to_numpy()[low:high]
             for table, _, start, stop in self._between(every)
@@ -380,7 +380,7 @@ class SpanLog:
         """Return all rows; there must be some."""
         return by_key(pa.concat_tables(map(self._live, self._runs)))
 
-    def ends_of(self, wanted: Wanted, *, last: bool) -> Iterator[MeetingRows]:
+    def ends_of(self, wanted: WantedSpans, *, last: bool) -> Iterator[MeetingRows]:
         """Of every span one row of each piece: the latest or the earliest; of equal times the one that was written last."""
         for table, numbers, start, stop in self._between(wanted):
             last_rows = stop - 1
@@ -389,7 +389,7 @@ class SpanLog:
                 last_rows = bisected(times, start, stop, times[start], after=True) - 1
             yield pick(table, last_rows), np.arange(len(last_rows)), numbers
 
-    def _between(self, wanted: Wanted) -> Iterator[tuple[pa.Table, Ints, Ints, Ints]]:
+    def _between(self, wanted: WantedSpans) -> Iterator[tuple[pa.Table, Ints, Ints, Ints]]:
         """Pieces with rows in some spans; the numbers of these spans, and the positions from and to of their rows."""
         if not len(wanted.hashes):
             return

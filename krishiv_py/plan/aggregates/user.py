@@ -56,7 +56,7 @@ def partial_of(aggregator: object) -> Callable[..., Any] | None:
     return None if outdated else getattr(aggregator, "partial", None)
 
 
-class _Vectorised(Aggregator[A], Protocol[A]):
+class _VectorAggregator(Aggregator[A], Protocol[A]):
     """Describes an aggregator with its optional method, too."""
 
     def partial(self, values: pa.Array, groups: Any, n_groups: int) -> list[A]:
@@ -110,7 +110,7 @@ def udaf(
     methods = (getattr(aggregator, name, None) for name in ("create", "add", "merge", "finish"))
     if isinstance(aggregator, type) or not all(map(callable, methods)):
         raise PlanError("not an Aggregator", got=shown(aggregator), hint="pass an instance with create, add, merge and finish")
-    plain_methods(aggregator, _Vectorised)
+    plain_methods(aggregator, _VectorAggregator)
     if not isinstance(result_type, pa.DataType):
         hint = "pass for instance pyarrow.float64()"
         raise PlanError("`result_type` is not an Arrow type", got=shown(result_type), hint=hint)

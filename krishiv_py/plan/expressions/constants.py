@@ -35,7 +35,7 @@ _TYPE_NAMES: Final = {**NAMED_TYPES, "integer": pa.int32(), "long": pa.int64(), 
 _DECIMAL: Final = re.compile(r"decimal\s*\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)")
 
 
-class Doubled(str):
+class QuotedText(str):
     """A text that was written in double quotes, which may have been meant as the name of a column."""
 
     __slots__ = ()
@@ -78,7 +78,7 @@ def _written_type(text: str) -> pa.DataType:
 
 def plain(value: object) -> object:
     """Return a text without the note of its quotes; anything else as it is."""
-    return str(value) if isinstance(value, Doubled) else value
+    return str(value) if isinstance(value, QuotedText) else value
 
 
 def is_scalar(value: object) -> TypeGuard[Scalar]:
@@ -130,7 +130,7 @@ def constant(value: Scalar) -> Scalar:
         raise ExpressionError("a text cannot be written as UTF-8", got=shown(value), hint="leave out half surrogate pairs")
     if isinstance(value, dt.timedelta) and abs(value) > _LONGEST:
         raise ExpressionError("a length of time is too long", got=shown(value), hint="pass at most 292 000 years")
-    if value is None or type(value) in (bool, str, Doubled, bytes, float, dt.date, dt.timedelta):
+    if value is None or type(value) in (bool, str, QuotedText, bytes, float, dt.date, dt.timedelta):
         return value
     if not is_scalar(value):
         hint = "use a bool, a number, text, bytes, a Decimal, a date, a datetime or a timedelta"

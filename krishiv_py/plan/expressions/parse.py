@@ -16,7 +16,7 @@ from sqlglot import expressions as sg
 from krishiv_py.errors import ExpressionError, SchemaError, shown
 from krishiv_py.plan.durations import iso_moment
 from krishiv_py.plan.expressions.allread import check_read, check_tokens
-from krishiv_py.plan.expressions.constants import MAX_DIGITS, Doubled, Scalar
+from krishiv_py.plan.expressions.constants import MAX_DIGITS, QuotedText, Scalar
 from krishiv_py.plan.expressions.expr import Alias, BinaryOp, BinOp, Cast, Col, Expr, Field, Func, IsIn, Lit, UnOp
 from krishiv_py.plan.expressions.instead import unsupported
 from krishiv_py.plan.expressions.spans import check_cast, moved, span_of
@@ -316,7 +316,7 @@ def _tree(text: str) -> sg.Expression:
 
 def _literal(node: sg.Literal) -> Lit:
     if node.is_string:
-        return Lit(Doubled(node.this) if is_doubled(node) else node.this)
+        return Lit(QuotedText(node.this) if is_doubled(node) else node.this)
     number = node.this
     if any(mark in number for mark in ".eE"):
         try:

@@ -368,7 +368,7 @@ ON_CHANGE: Final = ("reset", "drop")
 
 
 @attrs.frozen
-class Begin:
+class StartPoint:
     """Says where a query begins.
 
     Attributes
@@ -393,7 +393,7 @@ class Begin:
     history: str | None = None
 
 
-def given_begin(savepoint: PathLike | None, on_change: Mapping[str, Any] | None) -> Begin | None:
+def given_begin(savepoint: PathLike | None, on_change: Mapping[str, Any] | None) -> StartPoint | None:
     """Return where a query begins; None for an empty state or its checkpoint.
 
     Raises
@@ -413,7 +413,7 @@ def given_begin(savepoint: PathLike | None, on_change: Mapping[str, Any] | None)
     for stage, word in words.items():
         a_text(stage, "on_change", 'write the name of a stage: on_change={"per_hour": "reset"}')
         one_of(word, "on_change", ON_CHANGE)
-    return Begin(savepoint, dict(words))
+    return StartPoint(savepoint, dict(words))
 
 
 PresetName: TypeAlias = Literal["krishiv", "ripple", "spl", "kip450", "flink", "spark"]
@@ -488,7 +488,7 @@ class ExplicitOptions:
 
 
 @attrs.frozen
-class Handed:
+class HandoverOptions:
     """Holds what the query that hands results over is to do.
 
     Attributes
@@ -514,7 +514,7 @@ class Handed:
 
 def handed(
     checkpoint: PathLike | None, watermark: Duration | None, clean: bool, batches: Batches | None, name: str | None
-) -> Handed | None:
+) -> HandoverOptions | None:
     """Return what was given; None where there is no checkpoint, and so nothing is handed over.
 
     Raises
@@ -539,4 +539,4 @@ def handed(
         then = "plain Spark would take them for final ones"
         hint = "leave snapshot=True out, or use start(sink)"
         raise PlanError("early results cannot be handed over", got=f"batches={shown(wanted)}", then=then, hint=hint)
-    return Handed(a_path(checkpoint, "checkpoint", "pass a folder"), lag_us, clean, wanted, name)
+    return HandoverOptions(a_path(checkpoint, "checkpoint", "pass a folder"), lag_us, clean, wanted, name)

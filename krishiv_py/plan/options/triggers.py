@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import MOST_ROWS, a_switch, microseconds
-from krishiv_py.plan.described import Described, attribute_of, description_of
+from krishiv_py.plan.described import UserObject, attribute_of, description_of
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -74,7 +74,7 @@ class OpenWindows:
         return len(self.start)
 
 
-class WindowTrigger(Described, ABC):
+class WindowTrigger(UserObject, ABC):
     """Says which windows fire before the watermark passes their end. Make a subclass, and pass ``Trigger.when(instance)``.
 
     Once in a micro-batch, after its rows are in their windows, the trigger is asked about the windows that rows of the

@@ -7,7 +7,7 @@ from typing import ClassVar
 import attrs
 
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.plan.operation import Extent, LateBy, ResultTime
+from krishiv_py.plan.operation import LateBy, ResultTime, WindowExtent
 from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.triggers import CustomTrigger, Interval
 from krishiv_py.plan.windows.fixed import MAX_OVERLAP, check_overlap
@@ -24,7 +24,7 @@ class CountWindow(WindowOperation):
         Rows in a window, and rows between two starts.
     """
 
-    extent: ClassVar[Extent] = Extent(numbered=True)
+    extent: ClassVar[WindowExtent] = WindowExtent(numbered=True)
     kind: ClassVar[str] = "count"
     late_by: ClassVar[LateBy] = "never"
     size: int

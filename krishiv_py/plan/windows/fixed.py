@@ -28,7 +28,7 @@ from krishiv_py.errors import RAISED, PlanError
 from krishiv_py.plan.checks import a_number, a_switch
 from krishiv_py.plan.described import Assigned, Times, WindowAssigner, attribute_of, description_of
 from krishiv_py.plan.durations import Duration, show_instant, show_us, to_us
-from krishiv_py.plan.operation import Apart, Extent, Grid
+from krishiv_py.plan.operation import Apart, Grid, WindowExtent
 from krishiv_py.plan.windows.window import WindowOperation
 
 MAX_OVERLAP: Final = 100_000
@@ -51,8 +51,8 @@ class HoppingWindow(WindowOperation):
         return Grid(self.size_us, self.slide_us, self.offset_us)
 
     @property
-    def extent(self) -> Extent:
-        return Extent(self.size_us, self.grid)
+    def extent(self) -> WindowExtent:
+        return WindowExtent(self.size_us, self.grid)
 
     def no_end(self, end_us: int) -> str | None:
         over_us = (end_us - self.offset_us - self.size_us) % self.slide_us
@@ -149,8 +149,8 @@ class AssignedWindow(WindowOperation):
     parameters: tuple[tuple[str, str], ...]
 
     @property
-    def extent(self) -> Extent:
-        return Extent(self.longest_us, assigner=self.assigner)
+    def extent(self) -> WindowExtent:
+        return WindowExtent(self.longest_us, assigner=self.assigner)
 
     @property
     def apart_by(self) -> Apart | None:

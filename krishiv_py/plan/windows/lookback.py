@@ -28,7 +28,7 @@ from krishiv_py.errors import DurationError, ExpressionError, PlanError, shown
 from krishiv_py.plan.checks import a_switch, microseconds, one_of
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Expr, python_text
-from krishiv_py.plan.operation import LATER, Apart, Extent, LateBy, ResultTime
+from krishiv_py.plan.operation import LATER, Apart, LateBy, ResultTime, WindowExtent
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.windows.window import EITHER_BOUND, WindowOperation
@@ -62,8 +62,8 @@ class LookBackWindow(WindowOperation):
         return "lookback on arrival" if self.emit == "arrival" else self.kind
 
     @property
-    def extent(self) -> Extent:
-        return Extent(self.size_us, inclusive=True, looks_back_us=self.size_us)
+    def extent(self) -> WindowExtent:
+        return WindowExtent(self.size_us, inclusive=True, looks_back_us=self.size_us)
 
     @property
     def apart_by(self) -> Apart | None:
@@ -217,8 +217,8 @@ class DistinctWindows(WindowOperation):
     clamp_zero: bool = False
 
     @property
-    def extent(self) -> Extent:
-        return Extent(self.size_us, inclusive=True)
+    def extent(self) -> WindowExtent:
+        return WindowExtent(self.size_us, inclusive=True)
 
     def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
         """Return what was given, with grace as allowed lateness unless that is longer, and one final result unless

@@ -12,7 +12,7 @@ import pyarrow as pa
 from krishiv_py.errors import DurationError, PlanError, shown
 from krishiv_py.plan.checks import a_function, one_of, plain_methods
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, show_us, to_us
-from krishiv_py.plan.operation import LATER, Handled, Nature
+from krishiv_py.plan.operation import LATER, Handled, OperationTraits
 from krishiv_py.plan.options.late import OnError
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
@@ -225,7 +225,7 @@ class PaneWindow(HoppingWindow):
 
     route: ClassVar[str] = "panes"
     kind: ClassVar[str] = "time_interval"
-    nature: ClassVar[Nature] = attrs.evolve(HoppingWindow.nature, fires_anyway=True)
+    nature: ClassVar[OperationTraits] = attrs.evolve(HoppingWindow.nature, fires_anyway=True)
     discard_age_us: int = 0
     handler: Handlers | None = None
     submits: pa.Schema | None = attrs.field(default=None, metadata=LATER)

@@ -17,7 +17,7 @@ from krishiv_py.errors import ColumnError, PlanError
 from krishiv_py.plan.checks import known_column, one_of
 from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, python_text, unnamed
-from krishiv_py.plan.operation import Extent, LateBy
+from krishiv_py.plan.operation import LateBy, WindowExtent
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.windows.window import WindowOperation
@@ -68,8 +68,8 @@ class SessionWindow(WindowOperation):
         return self.max_duration_us is not None
 
     @property
-    def extent(self) -> Extent:
-        return Extent(self.gap_us or 0, gap_column=self.gap_column)
+    def extent(self) -> WindowExtent:
+        return WindowExtent(self.gap_us or 0, gap_column=self.gap_column)
 
     @property
     def sums(self) -> bool:

@@ -12,7 +12,7 @@ from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output, identity_of_aggs, identity_of_columns
 from krishiv_py.plan.durations import show_us
-from krishiv_py.plan.operation import GROUPING, Apart, LateBy, Nature, Operation, ResultTime
+from krishiv_py.plan.operation import GROUPING, Apart, LateBy, Operation, OperationTraits, ResultTime
 
 EITHER_BOUND: Final[Apart] = (("window_start",), ("window_end",))
 
@@ -28,7 +28,7 @@ class WindowOperation(Operation):
     result_columns: Output | None = attrs.field(
         default=None, kw_only=True, repr=False, metadata=GROUPING, eq=identity_of_columns
     )
-    nature: ClassVar[Nature] = Nature("WindowAggregate", gives_rows=False, opens_windows=True)
+    nature: ClassVar[OperationTraits] = OperationTraits("WindowAggregate", gives_rows=False, opens_windows=True)
     late_by: ClassVar[LateBy] = "windows"
 
     @property

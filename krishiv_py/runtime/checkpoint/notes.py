@@ -348,7 +348,7 @@ _MOVING: Final = "krishiv/moving.json"
 
 
 @attrs.frozen
-class Begun:
+class CheckpointOrigin:
     """The past of a checkpoint, before the first micro-batch of a checkpoint.
 
     Attributes
@@ -371,7 +371,7 @@ class Begun:
         return self.batches > 0
 
     @classmethod
-    def of(cls, checkpoint: str) -> Begun:
+    def of(cls, checkpoint: str) -> CheckpointOrigin:
         """Return the note of a checkpoint.
 
         Raises

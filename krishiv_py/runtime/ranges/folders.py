@@ -29,7 +29,7 @@ from krishiv_py.redaction import shown_text
 from krishiv_py.replay_files import open_sent
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.runtime.ranges.limits import Limit
-from krishiv_py.runtime.reading import FileReader, Scanned, gone, shown_path
+from krishiv_py.runtime.reading import FileReader, ScannedRows, gone, shown_path
 from krishiv_py.storage.checksums import missing, sealed_parquet
 from krishiv_py.storage.files import PATTERN, File, facts_of, files_at, is_local_path, store_at
 from krishiv_py.storage.store import Store
@@ -56,7 +56,7 @@ class _Part:
 
 
 @attrs.define(eq=False)
-class Taken:
+class PlannedNames:
     """The names that one source of a query has planned.
 
     The newest names are in the files of the range log. Before one of those goes, its names are written into a part in
@@ -82,7 +82,7 @@ class Taken:
     _parts: list[_Part] = attrs.field(factory=list)
 
     @classmethod
-    def open(cls, folder: str, *, durable: bool) -> Taken:
+    def open(cls, folder: str, *, durable: bool) -> PlannedNames:
         """Read the parts.
 
         Raises
@@ -192,7 +192,7 @@ _PAR1: Final = b"PAR1"
 class _Driver:
     """Holds what the driver knows of the folder. It stays behind when a source is sent to a task."""
 
-    taken: Taken | None = None
+    taken: PlannedNames | None = None
     pending: list[File] = attrs.field(factory=list)
     listed_s: float = 0.0
     no_more: bool = False
@@ -233,7 +233,7 @@ class FolderSource(Source):
         least = _LEAST_S if is_local_path(self.files.path) else _LEAST_FAR_S
         return min(max(least, _SHARE * self._driver.listed_s), _MOST_S)
 
-    def plans(self, taken: Taken) -> None:
+    def plans(self, taken: PlannedNames) -> None:
         """Plan from here on, without the files that were taken."""
         self._driver.taken, self._driver.pending, self._driver.no_more = taken, [], False
 
@@ -341,7 +341,7 @@ class FolderSource(Source):
         """Not used: what a file gives may be malformed as a whole; see :meth:`scanned`."""
         raise NotImplementedError
 
-    def scanned(self, planned: Any, schema: pa.Schema) -> Iterator[Scanned]:
+    def scanned(self, planned: Any, schema: pa.Schema) -> Iterator[ScannedRows]:
         """Yield the rows of the files of a range, each of which is as it was planned."""
         assert self.reader is not None
         reader = attrs.evolve(self.reader, schema=schema)
@@ -420,7 +420,7 @@ def files_in(noted: NotedRanges | Sequence[str]) -> list[list[Any]]:
     return [file for text in ranges for file in json.loads(text)]
 
 
-def check_place(source: FileSource, names: Taken) -> None:
+def check_place(source: FileSource, names: PlannedNames) -> None:
     """Refuse a folder that has, under the same names, files that were read in another folder; warn of files that were changed.
 
     Raises

@@ -29,9 +29,9 @@ from krishiv_py.replay_log import CONTROL, control_of, control_table, read_file
 from krishiv_py.runtime.checkpoint.lease import writable_checkpoint
 from krishiv_py.runtime.checkpoint.sparklog import entries_of, offsets_of, ranges_in_plans
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
-from krishiv_py.runtime.ranges.folders import FolderSource, Taken, files_in
+from krishiv_py.runtime.ranges.folders import FolderSource, PlannedNames, files_in
 from krishiv_py.runtime.ranges.sent import SentSource
-from krishiv_py.runtime.reading import Scanned
+from krishiv_py.runtime.reading import ScannedRows
 from krishiv_py.storage.checksums import as_parquet, damaged, missing, sealed_parquet
 from krishiv_py.storage.files import store_at
 
@@ -52,7 +52,7 @@ class RangeReader:
     name: str
     tasks: int = 0
 
-    def __call__(self, batch: pa.RecordBatch) -> Iterator[Scanned]:
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[ScannedRows]:
         given = batch.column(0).to_pylist()
         if not self.tasks:
             for token in given:
@@ -62,14 +62,14 @@ class RangeReader:
         for uri, position in zip(given, tasks, strict=True):
             yield from self.noted(uri, position)
 
-    def noted(self, uri: str, position: int = 0) -> Iterator[Scanned]:
+    def noted(self, uri: str, position: int = 0) -> Iterator[ScannedRows]:
         """Yield the rows of every so-many-th range of a file of the log."""
         ranges, control = entry_of(uri)
         yield from self.rows_of(ranges[position :: self.tasks])
         if control is not None and position == 0:
-            yield Scanned(None, control, control.now_us)
+            yield ScannedRows(None, control, control.now_us)
 
-    def rows_of(self, ranges: Sequence[str]) -> Iterator[Scanned]:
+    def rows_of(self, ranges: Sequence[str]) -> Iterator[ScannedRows]:
         """Read planned ranges, one after the other."""
         if isinstance(self.source, (SentSource, FolderSource)):
             for planned in ranges:
@@ -79,14 +79,14 @@ class RangeReader:
                 for planned in ranges:
                     yield from self._rows_of(planned, read)
 
-    def _rows_of(self, planned: str, read: ReadRange) -> Iterator[Scanned]:
+    def _rows_of(self, planned: str, read: ReadRange) -> Iterator[ScannedRows]:
         partition = partition_of(self.source, self.name, planned)
         batches = read_range(self.source, self.name, planned, self.schema, read)
         for is_bad, group in itertools.groupby(batches, lambda one: isinstance(one, Malformed)):
             if not is_bad:
-                yield from (Scanned(one, partition=partition) for one in group)
+                yield from (ScannedRows(one, partition=partition) for one in group)
             while is_bad and (some := tuple(itertools.islice(group, _TOGETHER))):
-                yield Scanned(None, malformed=some)
+                yield ScannedRows(None, malformed=some)
 
 
 def _opened(path: str) -> pq.ParquetFile:
@@ -284,7 +284,7 @@ def has_ended(source: SourceNode, number: int, checkpoint: str, batch: int) -> b
     return control is not None and control.watermark_us == END_OF_TIME
 
 
-def names_of(log: RangeLog) -> Taken:
+def names_of(log: RangeLog) -> PlannedNames:
     """Return the names of all files that were planned, long ago and lately.
 
     Raises
@@ -292,7 +292,7 @@ def names_of(log: RangeLog) -> Taken:
     CheckpointError
         When a part of them is damaged or missing.
     """
-    names = Taken.open(log.folder.replace("/krishiv/ranges/", "/krishiv/files/"), durable=log.durable)
+    names = PlannedNames.open(log.folder.replace("/krishiv/ranges/", "/krishiv/files/"), durable=log.durable)
     numbers = log.numbers()
     names.check(numbers[0] if numbers else 0)
     for number, due in zip(numbers, itertools.count(numbers[0] if numbers else 0), strict=False):

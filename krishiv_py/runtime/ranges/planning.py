@@ -27,11 +27,11 @@ from krishiv_py.replay_log import ReplayLog
 from krishiv_py.retrying import RunningRetries
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, last_finished, offsets_of
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
-from krishiv_py.runtime.ranges.folders import FolderSource, Taken, as_folder, check_as_planned, check_place, files_in
+from krishiv_py.runtime.ranges.folders import FolderSource, PlannedNames, as_folder, check_as_planned, check_place, files_in
 from krishiv_py.runtime.ranges.limits import Alignment
 from krishiv_py.runtime.ranges.log import RangeLog, names_of
 from krishiv_py.runtime.ranges.sent import SentSource, as_ranges
-from krishiv_py.runtime.ranges.spark_files import Listed
+from krishiv_py.runtime.ranges.spark_files import FileListing
 from krishiv_py.runtime.reading import arrow_scanned, file_reader, planned_here
 from krishiv_py.storage.checksums import missing
 from krishiv_py.storage.files import store_at
@@ -63,8 +63,8 @@ class RangePlanner:
     """The pause that Spark makes between two batches, where it makes one."""
     _planned_s: float = 0.0
     """The time that the source took for its last plan."""
-    _names: Taken | None = None
-    _listed: Listed | None = None
+    _names: PlannedNames | None = None
+    _listed: FileListing | None = None
     """The list by which Spark finds the files that it reads itself."""
     _checked: int = -1
     _busy: bool = False
@@ -163,7 +163,7 @@ class RangePlanner:
         source.plans(names)
         self._checked = self._committed()
         if source.reader is None:
-            self._listed = Listed(self.log.folder, self.checkpoint, self.number)
+            self._listed = FileListing(self.log.folder, self.checkpoint, self.number)
             self._listed.begin()
         self._put_away(self._checked)
 

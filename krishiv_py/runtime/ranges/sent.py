@@ -17,14 +17,14 @@ from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.replay_files import WAY_OUT, Place, Send
 from krishiv_py.replay_log import HandedSends, ReplayLog
-from krishiv_py.runtime.reading import ParquetReader, Scanned
+from krishiv_py.runtime.reading import ParquetReader, ScannedRows
 from krishiv_py.storage.checksums import as_parquet, missing
 
 _LOOKED_AT: Final = 64
 """The least number of sends that are looked at for one batch."""
 
 
-class Together(Protocol):
+class SendGrouping(Protocol):
     """Says which sends are one batch."""
 
     def most(self) -> tuple[int, int]:
@@ -48,7 +48,7 @@ class SentSource(Source):
     """
 
     poll_seconds: float = 0.02
-    together: Together | None = None
+    together: SendGrouping | None = None
     handed: HandedSends | None = None
 
     def __init__(self, schema: pa.Schema, spool: str, upto: int | None = None, *, ends: bool = True) -> None:
@@ -101,7 +101,7 @@ class SentSource(Source):
         send = self._held.get(number) or self._log.read(number)
         return send is not None and send.control is not None and send.control.watermark_us == END_OF_TIME
 
-    def _gathered(self, number: int, together: Together) -> int:
+    def _gathered(self, number: int, together: SendGrouping) -> int:
         """Return the number of sends, from this one on, that are one batch; 0 where there is none."""
         most_rows, most_bytes = together.most()
         sends, rows, nbytes, in_file = list[Send](), 0, 0, True
@@ -167,7 +167,7 @@ class SentSource(Source):
         """Not used: a send may be a control, which is not a row; see :meth:`scanned`."""
         raise NotImplementedError
 
-    def taken(self, planned: Sequence[Any], schema: pa.Schema) -> list[Scanned] | None:
+    def taken(self, planned: Sequence[Any], schema: pa.Schema) -> list[ScannedRows] | None:
         """Return the rows of sends that are held as one batch. None where one is not held, or is read another way."""
         numbers = [number for one in planned for number in _numbers(one)]
         held = [self._held.get(number) for number in numbers]
@@ -187,9 +187,9 @@ class SentSource(Source):
             else:
                 rows.append(send.rows)
         whole = _joined(rows, schema)
-        return [Scanned(batch, None, latest) for batch in whole if batch.num_rows] or [Scanned(None, None, latest)]
+        return [ScannedRows(batch, None, latest) for batch in whole if batch.num_rows] or [ScannedRows(None, None, latest)]
 
-    def scanned(self, planned: JsonValue, schema: pa.Schema) -> Iterator[Scanned]:
+    def scanned(self, planned: JsonValue, schema: pa.Schema) -> Iterator[ScannedRows]:
         """Yield what was sent.
 
         Raises
@@ -247,17 +247,17 @@ def _joined(rows: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatc
     return [pa.RecordBatch.from_arrays([batch.column(name) for name in schema.names], schema=schema) for batch in rows]
 
 
-def scanned_of(sent: Send, schema: pa.Schema) -> Iterator[Scanned]:
+def scanned_of(sent: Send, schema: pa.Schema) -> Iterator[ScannedRows]:
     """Yield a send as a stage reads it, with the columns of a schema."""
     rows = sent.rows
     if rows is None:
         assert sent.control is not None
-        yield Scanned(None, sent.control, sent.control.now_us)
+        yield ScannedRows(None, sent.control, sent.control.now_us)
     elif not rows.num_rows:
-        yield Scanned(None, None, sent.now_us)
+        yield ScannedRows(None, None, sent.now_us)
     elif _as_wanted(rows.schema, schema):
         for batch in [rows] if isinstance(rows, pa.RecordBatch) else rows.select(schema.names).to_batches():
-            yield from (Scanned(one, None, sent.now_us) for one in _joined([batch], schema))
+            yield from (ScannedRows(one, None, sent.now_us) for one in _joined([batch], schema))
     else:  # of a time when the stream had other columns: by the rules of files
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
         of_file = ParquetReader(schema, sent=True).scanned(pa.BufferReader(as_parquet(table)), "a memory stream")

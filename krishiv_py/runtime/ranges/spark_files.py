@@ -15,7 +15,7 @@ from krishiv_py.errors import PlanError
 from krishiv_py.plan.nodes import SourceNode
 from krishiv_py.runtime.checkpoint.moved import own_uri, spark_uri
 from krishiv_py.runtime.checkpoint.sparklog import as_line, batches_of, entries_of, offsets_of, rewrite, strike_out
-from krishiv_py.runtime.ranges.folders import _BATCH_MS, _ENTRY, _FIRST_MS, _PATTERN, Taken
+from krishiv_py.runtime.ranges.folders import _BATCH_MS, _ENTRY, _FIRST_MS, _PATTERN, PlannedNames
 from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.reading import arrow_scanned, planned_here
 from krishiv_py.storage.files import is_local_path, passed_over, store_at
@@ -54,7 +54,7 @@ def convert(checkpoint: str, sources: list[SourceNode], *, durable: bool) -> Non
 def _take_over(checkpoint: str, index: int, upto: int, before: int, entries: list[dict[str, Any]], *, durable: bool) -> None:
     """Note the files in the logs of the library, unless an attempt that was broken off has."""
     log = RangeLog.open(f"{checkpoint}/krishiv/ranges/{index}", durable=durable)
-    taken = Taken.open(f"{checkpoint}/krishiv/files/{index}", durable=durable)
+    taken = PlannedNames.open(f"{checkpoint}/krishiv/files/{index}", durable=durable)
     if log.last >= upto:
         return
     files = [(*_file(e), e["batchId"]) for e in entries if not passed_over(e["path"])]
@@ -84,7 +84,7 @@ def _rewrite(store: Store, path: str, entries: list[dict[str, Any]], folder: str
 
 
 @attrs.define(eq=False)
-class Listed:
+class FileListing:
     """The files that Spark's source finds; `folder` is that of the range log, `number` that of the source in Spark's log.
 
     Where a folder has the log of a file sink (``_spark_metadata``), Spark's file source takes the names of files from it and

@@ -20,7 +20,7 @@ from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import Progress
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
-from krishiv_py.runtime.batch import Halt
+from krishiv_py.runtime.batch import StopReason
 from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.sparklog import forget_unplanned
 from krishiv_py.runtime.controls import NOTE, ControlFiles, ControlFolder, warn_if_flushed
@@ -29,7 +29,7 @@ from krishiv_py.runtime.query import BucketMetrics, QueryRows
 from krishiv_py.runtime.ranges.limits import alignments
 from krishiv_py.runtime.reading import arrow_scanned
 from krishiv_py.spark.publishing import task_output
-from krishiv_py.spark.query import Launched, StreamQuery, patiently
+from krishiv_py.spark.query import SparkQueryHandle, StreamQuery, patiently
 from krishiv_py.spark.remote.rows import Arrivals, client_folder, forget_failure, noted_failure, with_client
 from krishiv_py.spark.remote.steps import (
     NO_MORE,
@@ -204,8 +204,8 @@ def start(
         with started_under(spark, checkpoint, batches, chunks_only=not rows_in_jvm):
             return with_sources(patiently(writing(frame, steps[how], checkpoint, batches, title).start, title))
 
-    def launch() -> Launched:
-        return Launched(lambda: begin(NO_MORE), title)
+    def launch() -> SparkQueryHandle:
+        return SparkQueryHandle(lambda: begin(NO_MORE), title)
 
     def end() -> None:
         await_end(checkpoint, title, _END_S)
@@ -214,7 +214,7 @@ def start(
         cleanup()
 
     query = RemoteQuery(
-        Launched(lambda: begin(first), title),
+        SparkQueryHandle(lambda: begin(first), title),
         runs_after(control_files, controls, batches, now, launch),
         title,
         ledger,
@@ -222,7 +222,7 @@ def start(
         "\n".join([described_outputs(plan, sinks), *([NOTE] if batches.flush and control_files.goes_on else [])]),
         QueryRows.of(plan, sinks),
         end,
-        Halt(),
+        StopReason(),
         spark,
         is_behind_of(checkpoint, ranged),
         threading.Event(),

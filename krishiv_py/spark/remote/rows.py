@@ -40,7 +40,7 @@ Taker = Callable[[OutputBatch, pa.Table], None]
 
 
 @attrs.frozen(eq=False)
-class ForClient(TableSink):
+class ClientRows(TableSink):
     """In the server's process: the rows of an output that the client takes.
 
     Attributes
@@ -67,7 +67,7 @@ class ForClient(TableSink):
 
 
 @attrs.frozen(eq=False)
-class Away(SideOutputLateEventHandler):
+class ClientHandler(SideOutputLateEventHandler):
     """In the server's process: stands for a late handler that is in the client."""
 
     wanted: LateWanted = "rows"
@@ -96,7 +96,7 @@ def with_client(
     for number, sink in enumerate(sinks):
         if isinstance(sink, (MemorySink, ConsoleSink)):
             takers[f"results-{number}"] = _sinking(sink)
-        there.append(ForClient(folder, f"results-{number}") if stays(sink) else sink)
+        there.append(ClientRows(folder, f"results-{number}") if stays(sink) else sink)
     stages = []
     for number, stage in enumerate(plan.stages):
         to, key = side_output(stage.late), f"late-{number}"
@@ -104,7 +104,7 @@ def with_client(
             takers[key] = _sinking(to)
         elif to is None:
             takers[key] = _handing(stage.late, stage.spec.name)
-        away = Away(ForClient(folder, key), wanted_of(stage.late))
+        away = ClientHandler(ClientRows(folder, key), wanted_of(stage.late))
         stages.append(attrs.evolve(stage, node=attrs.evolve(stage.node, late=away)) if key in takers else stage)
     return attrs.evolve(plan, stages=tuple(stages), parts=()), tuple(there), takers
 

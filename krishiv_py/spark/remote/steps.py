@@ -36,7 +36,7 @@ from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
 from krishiv_py.retrying import RunningRetries
-from krishiv_py.runtime.batch import Halt
+from krishiv_py.runtime.batch import StopReason
 from krishiv_py.runtime.checkpoint.lease import Lease, take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, offsets_of
@@ -52,7 +52,7 @@ from krishiv_py.runtime.ranges.planning import RangePlanner, backlogs, logged, p
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.spark.publishing import outputs_of
-from krishiv_py.spark.remote.rows import Away, ForClient, note_failure
+from krishiv_py.spark.remote.rows import ClientHandler, ClientRows, note_failure
 from krishiv_py.spark.storage import ShuffleFiles
 from krishiv_py.spark.streaming import BatchSteps
 from krishiv_py.spark.tasks.pack import batch_setting
@@ -341,7 +341,7 @@ class _Pickler(_CloudPickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         """Pickle a stand-in for what stays in the client."""
         if id(obj) in self._away:
-            return Away, (ForClient("", ""), self._away[id(obj)].wants)
+            return ClientHandler, (ClientRows("", ""), self._away[id(obj)].wants)
         return super().reducer_override(obj)
 
 
@@ -412,7 +412,7 @@ def begin(pickled: bytes) -> ServerSteps:
         clock,
         start.now,
         start.shuffle_files,
-        Halt(),
+        StopReason(),
         heartbeats,
         lease,
         TimeWatch(plan, start.title),

@@ -213,7 +213,7 @@ def launch(settings: Mapping[str, str], meanwhile: Callable[[], object] = lambda
     conf = SparkConf()
     for name, value in settings.items():
         conf.set(name, value)
-    errors, prints = _Heard("stderr", 2), _Heard("stdout", 1)
+    errors, prints = _JvmPipe("stderr", 2), _JvmPipe("stdout", 1)
     threading.Thread(target=_after_the_fork, args=(meanwhile,), name="krishiv-loading", daemon=True).start()
     try:
         outputs = {"stderr": errors.writing, "stdout": prints.writing}
@@ -279,7 +279,7 @@ def _of_interest(record: logging.LogRecord) -> bool:
     return record.exc_info[0].__name__ not in ("BatchStoppedError", "KeyboardInterrupt")
 
 
-class _Heard:
+class _JvmPipe:
     """A pipe for one output of the JVM, all of which is passed on to the same one of this process."""
 
     def __init__(self, name: str, to: int) -> None:

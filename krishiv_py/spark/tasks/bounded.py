@@ -17,19 +17,19 @@ from pyspark.sql import SparkSession
 from krishiv_py.connectors.ranges import RangeSource, all_ranges
 from krishiv_py.connectors.source import in_columns
 from krishiv_py.engine.loop import NO_ROWS, follow, micro_batch, packed_results, stepping
-from krishiv_py.engine.stage import FIRINGS, PREPARE, BatchDone, Notes, Packed, StageOperator, count, none_counted, split
+from krishiv_py.engine.stage import FIRINGS, PREPARE, Notes, StageInput, StageOperator, StageOutput, count, none_counted, split
 from krishiv_py.errors import PlanError
-from krishiv_py.kernels.prepare import Prepare, late_output
+from krishiv_py.kernels.prepare import RowPreparer, late_output
 from krishiv_py.kernels.spec import Moment, OperatorSpec, Times
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.kernels.watermark import Clocks
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
-from krishiv_py.planner.physical import PhysicalPlan, Read
+from krishiv_py.planner.physical import PhysicalPlan, SourceRead
 from krishiv_py.replay_log import ReplayLog
-from krishiv_py.runtime.batch import NEXT, RESULT, STAGE, Leaving, StagePlace, address_of, addressed
+from krishiv_py.runtime.batch import NEXT, RESULT, STAGE, OutgoingResults, StagePlace, address_of, addressed
 from krishiv_py.runtime.ranges.log import RangeReader, tokens
-from krishiv_py.runtime.reading import FileReader, Located, ParquetReader, Scanned, arrow_scanned, file_reader
+from krishiv_py.runtime.reading import FileReader, ParquetReader, PathLocation, ScannedRows, arrow_scanned, file_reader
 from krishiv_py.spark.scan import Reader, listed
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
@@ -104,12 +104,12 @@ def _batches_of(spark: SparkSession, source: SourceNode) -> list[list[str]]:
     if isinstance(source, RangeSource):
         return tokens(all_ranges(source.source, source.name))
     assert isinstance(source, FileSource)
-    paths = listed(spark, Located(source.path, source.literal))
+    paths = listed(spark, PathLocation(source.path, source.literal))
     size = source.max_files_per_batch or max(len(paths), 1)
     return [paths[start : start + size] for start in range(0, len(paths), size)]
 
 
-def _sent(parts: Sequence[Read]) -> list[list[tuple[int, str]]]:
+def _sent(parts: Sequence[SourceRead]) -> list[list[tuple[int, str]]]:
     """Return all sent files with the numbers of their streams, each as a batch; of several streams in the order of sending."""
     files = [(number, path) for number, part in enumerate(parts) for path in replay_log_of(part.source).files()]
     if len(parts) > 1:
@@ -173,26 +173,26 @@ def _sent_us(reader: FileReader | RangeReader, path: str) -> list[int]:
 
 
 @attrs.frozen(eq=False)
-class _Taker:
+class _ClockStage:
     """A stage that reads a stream, as far as the clock goes by its rows."""
 
-    prepare: Prepare
+    prepare: RowPreparer
     clock: int
     times: Times
 
-    def tell(self, clocks: Clocks, scanned: Scanned, in_force: Moment, now_us: int) -> None:
+    def tell(self, clocks: Clocks, scanned: ScannedRows, in_force: Moment, now_us: int) -> None:
         """Let the clock know of rows that were read."""
         if scanned.batch is not None:
             watermark_us = in_force.at(self.times).watermark_us
             clocks.saw(self.clock, self.prepare.maxima(scanned.batch, watermark_us, now_us, in_force.begun_us), now_us)
 
 
-def _takers(plan: PhysicalPlan, read: Read) -> list[_Taker]:
+def _takers(plan: PhysicalPlan, read: SourceRead) -> list[_ClockStage]:
     every = ((plan.stages[number], branch) for number, branch in read.takers)
-    return [_Taker(Prepare(b.spec), s.clock or 0, s.times) for s, b in every if not s.stateless]
+    return [_ClockStage(RowPreparer(b.spec), s.clock or 0, s.times) for s, b in every if not s.stateless]
 
 
-def stream_reader(part: Read) -> FileReader | RangeReader:
+def stream_reader(part: SourceRead) -> FileReader | RangeReader:
     """Return what reads the files or ranges of a stream."""
     schema = pa.schema([part.source.schema.field(n) for n in part.needs_columns])
     if isinstance(part.source, RangeSource):
@@ -245,7 +245,7 @@ class BoundedPack:
     by_file: dict[str, TimedBatch] | None
     begun: Moment
     shuffle_files: ShuffleFiles
-    leaving: tuple[tuple[Leaving, ...], ...]
+    leaving: tuple[tuple[OutgoingResults, ...], ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker("bounded")
@@ -269,7 +269,9 @@ class BoundedPack:
             if not root.spec.time_column:
                 yield _row(self.bucket_ids[0], 0, _output_kind(NOTES, root.number), Notes(counters).to_bytes())
 
-    def _packed(self, root: Root, stage: StageOperator, timed: TimedBatch, scanned: Scanned) -> list[tuple[int, str, bytes]]:
+    def _packed(
+        self, root: Root, stage: StageOperator, timed: TimedBatch, scanned: ScannedRows
+    ) -> list[tuple[int, str, bytes]]:
         packing = stage.pack(timed.moment.at(root.times))
         if scanned.malformed:
             packing.refuse(in_columns(scanned.malformed))
@@ -281,7 +283,12 @@ class BoundedPack:
         return [*rows, (self.bucket_ids[0], addressed(NOTES, root.number), packing.notes.to_bytes())]
 
     def _passing(
-        self, root: Root, stage: StageOperator, scanned: Scanned, leaving: tuple[Leaving, ...], counters: dict[str, int]
+        self,
+        root: Root,
+        stage: StageOperator,
+        scanned: ScannedRows,
+        leaving: tuple[OutgoingResults, ...],
+        counters: dict[str, int],
     ) -> Iterator[tuple[int, str, bytes]]:
         packing = packing_of(stage)
         take(packing, scanned)
@@ -293,7 +300,7 @@ class BoundedPack:
         if rows.late:
             yield first, _output_kind(LATE, root.number), give(late_output(stage.layout, rows.late))
 
-    def _batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TimedBatch, Scanned]]:
+    def _batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TimedBatch, ScannedRows]]:
         for batch in batches:
             if self.by_file is None:
                 only = TimedBatch(0, self.begun)
@@ -360,14 +367,14 @@ class BoundedSteps:
             yield from self._given(list(steps), counters)
         yield self._out(_output_kind(NOTES, self.place.number), Notes(counters, maxima, ahead=ahead).to_bytes())
 
-    def _chunks(self, rows: list[tuple[int, int, bytes]]) -> dict[int, Packed]:
+    def _chunks(self, rows: list[tuple[int, int, bytes]]) -> dict[int, StageInput]:
         """Return what was read, by batch."""
         by_batch: dict[int, list[pa.Table]] = {}
         for number, _, blob in sorted(rows, key=lambda r: r[:2]):
             by_batch.setdefault(number, []).append(self.shuffle_files.take(blob))
-        return {number: Packed(chunks) for number, chunks in by_batch.items()}
+        return {number: StageInput(chunks) for number, chunks in by_batch.items()}
 
-    def _first(self, stage: StageOperator, read: dict[int, Packed]) -> Iterator[tuple[int, BatchDone]]:
+    def _first(self, stage: StageOperator, read: dict[int, StageInput]) -> Iterator[tuple[int, StageOutput]]:
         """Yield the steps of a stage that reads a source only."""
         bucket, times = Bucket(MemoryStore()), self.place.times
         for number, (timed, then, waits) in enumerate(turns(self.batches)):
@@ -376,8 +383,8 @@ class BoundedSteps:
             yield from ((2 * number + more, step) for more, step in enumerate(steps))
 
     def _following(
-        self, stage: StageOperator, read: dict[int, Packed], given: dict[int, list[pa.Table]]
-    ) -> Iterator[tuple[int, BatchDone]]:
+        self, stage: StageOperator, read: dict[int, StageInput], given: dict[int, list[pa.Table]]
+    ) -> Iterator[tuple[int, StageOutput]]:
         """Yield the steps of a stage that takes the results of others, step by step (SEMANTICS §7.3)."""
         moments = [m.at(self.place.times) for m in step_moments(self.batches)]
         bucket, late_moment = Bucket(MemoryStore()), Moment(UNSET, moments[0].now_us)
@@ -390,7 +397,7 @@ class BoundedSteps:
             yield from ((number, step) for step in follow(stage, bucket, packed, late_moment, moment))
             late_moment = moment
 
-    def _given(self, steps: list[tuple[int, BatchDone]], counters: dict[str, int]) -> Iterator[pa.RecordBatch]:
+    def _given(self, steps: list[tuple[int, StageOutput]], counters: dict[str, int]) -> Iterator[pa.RecordBatch]:
         """Yield the results and late rows of a bucket; its counters are added to `counters`."""
         results = pa.concat_tables([step.results for _, step in steps])
         for out in self.place.leaving if results.num_rows else ():

@@ -13,8 +13,8 @@ from pyspark import TaskContext
 from krishiv_py.connectors.source import in_columns
 from krishiv_py.engine.stage import FLUSH_ROWS, PREPARE, StageOperator, split
 from krishiv_py.errors import OperatorError
-from krishiv_py.kernels.columns.steps import Aside, apply_prefix
-from krishiv_py.kernels.prepare import Prepare, late_output
+from krishiv_py.kernels.columns.steps import FailedRows, apply_prefix
+from krishiv_py.kernels.prepare import RowPreparer, late_output
 from krishiv_py.kernels.spec import FIRST_CLOCK, Moment, OperatorSpec, Times
 from krishiv_py.kernels.watermark import ClockInput, WatermarkTracker, meant
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
@@ -25,7 +25,7 @@ from krishiv_py.runtime.batch import addressed
 from krishiv_py.runtime.clocks import CLOCK_TYPE, Clock, SparkClock, clock_ms
 from krishiv_py.runtime.closings import CLOSED, by_bucket, noted_keys
 from krishiv_py.runtime.ranges.log import has_ended
-from krishiv_py.runtime.reading import Scanned
+from krishiv_py.runtime.reading import ScannedRows
 from krishiv_py.spark.scan import Reader
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
@@ -91,14 +91,14 @@ Passing: TypeAlias = tuple[str, bytes]
 class PassesRows(Protocol):
     """Takes the rows of an output without windows in one task."""
 
-    def take(self, scanned: Scanned) -> Iterator[Passing]:
+    def take(self, scanned: ScannedRows) -> Iterator[Passing]:
         """Take what a reader gave, and yield what goes to the driver."""
 
     def finish(self) -> Iterator[Passing]:
         """Yield what is left, and the report."""
 
 
-class Passed(Protocol):
+class PassedOutput(Protocol):
     """An output without windows next to others."""
 
     def begun(self, task: int) -> PassesRows:
@@ -136,7 +136,7 @@ def root_of(stage: StagePlan, number: int, branch: Branch) -> Root:
 
 
 @attrs.frozen(eq=False)
-class Pack:
+class PackTask:
     """The mapInArrow function of the streaming adapter. One instance is pickled to every task.
 
     Rows are read once, and packed for each of the stages that read them; `passed` takes the rows of outputs without windows.
@@ -148,7 +148,7 @@ class Pack:
     bucket_ids: tuple[int, ...]
     clock: Clock
     shuffle_files: ShuffleFiles
-    passed: tuple[Passed, ...] = ()
+    passed: tuple[PassedOutput, ...] = ()
     others: tuple[tuple[int, SourceNode], ...] = ()
 
     @property
@@ -187,7 +187,7 @@ class _Share:
 class _Task:
     """One task's share of a micro-batch."""
 
-    def __init__(self, pack: Pack, batch: int, first_seq: int) -> None:
+    def __init__(self, pack: PackTask, batch: int, first_seq: int) -> None:
         self._pack = pack
         self._batch = batch
         self._give = pack.shuffle_files.of_batch(batch).give
@@ -198,7 +198,7 @@ class _Task:
         self._seq = first_seq
         self._any = False
 
-    def take(self, scanned: Scanned) -> Iterator[pa.RecordBatch]:
+    def take(self, scanned: ScannedRows) -> Iterator[pa.RecordBatch]:
         """Judge a batch, or note a control; hand chunks on when enough rows are waiting."""
         if scanned.only_time:
             return
@@ -299,7 +299,7 @@ def _packed(rows: list[tuple[int, str, bytes]], clock: int, first: int, in_force
     )
 
 
-def _check_none_aside(aside: Sequence[Aside]) -> None:
+def _check_none_aside(aside: Sequence[FailedRows]) -> None:
     """Refuse rows that would go to the late output, which a frame does not have.
 
     Raises
@@ -330,7 +330,7 @@ class RawPack:
         release_memory()
 
     def _rows(self, batches: Iterator[pa.RecordBatch], seq: int) -> Iterator[pa.RecordBatch]:
-        prepare, tracker = Prepare(self.spec), WatermarkTracker(self.spec.watermark)
+        prepare, tracker = RowPreparer(self.spec), WatermarkTracker(self.spec.watermark)
         for batch in batches:
             for scanned in self.reader(batch):
                 if scanned.only_time:
@@ -342,7 +342,7 @@ class RawPack:
                     tracker.advance(scanned.control.watermark_us, scanned.control.source, 0)
                 else:
                     assert scanned.batch is not None
-                    aside: list[Aside] = []
+                    aside: list[FailedRows] = []
                     rows = pa.Table.from_batches([apply_prefix(self.spec.prefix, scanned.batch, aside)])
                     _check_none_aside(aside)
                     tracker.saw(prepare.maxima(scanned.batch, UNSET, 0), 0)

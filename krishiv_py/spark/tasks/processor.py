@@ -15,7 +15,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from krishiv_py.arrays.grouping import by_size
 from krishiv_py.engine.closing import CLOSED, forget
 from krishiv_py.engine.loop import NO_ROWS, as_if_ended, early, follow, packed_results, stepping
-from krishiv_py.engine.stage import FIRINGS, Notes, Packed, Report, StageOperator, count, none_counted
+from krishiv_py.engine.stage import FIRINGS, Notes, Report, StageInput, StageOperator, count, none_counted
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.prepare import late_output
 from krishiv_py.kernels.results import StepResult
@@ -176,7 +176,7 @@ class BucketProcessor:
         if not mine:  # a timer of its own tells it when something is due
             return
         moment = attrs.evolve(in_force, now_us=now_us)
-        yield from self._step(bucket, batch, moment, Packed(chunks, late, notes), snapshot=snapshot, closing=closing)
+        yield from self._step(bucket, batch, moment, StageInput(chunks, late, notes), snapshot=snapshot, closing=closing)
 
     def _following(
         self, bucket: int, batch: int, rows: Iterator[Any], moment: Moment, take: Callable[[bytes], pa.Table]
@@ -207,7 +207,9 @@ class BucketProcessor:
             tables = {
                 kind_wanted: [take(blob) for _, kind, blob in packed if kind == kind_wanted] for kind_wanted in (CHUNK, LATE)
             }
-            read = Packed(tables[CHUNK], tables[LATE], [Notes.from_bytes(blob) for _, kind, blob in packed if kind == NOTES])
+            read = StageInput(
+                tables[CHUNK], tables[LATE], [Notes.from_bytes(blob) for _, kind, blob in packed if kind == NOTES]
+            )
         if not self._place.follows:
             yield from self._step(bucket, batch, moment, read, snapshot=snapshot, closing=closing)
             return
@@ -249,7 +251,7 @@ class BucketProcessor:
         mark = watermark_of(self._mark.spark_ms, self._spec.tick_us)
         return Moment(max(mark, self._spec.watermark.initial_us), 0)  # begun_us: it knows no clock
 
-    def _prepared(self, blob: bytes, in_force: Moment) -> Packed:
+    def _prepared(self, blob: bytes, in_force: Moment) -> StageInput:
         """Rows that came unjudged: combined, and the late ones with their notes."""
         packing = self._stage.pack(in_force)
         for part in decode(blob).to_batches():
@@ -273,7 +275,7 @@ class BucketProcessor:
         bucket: int,
         batch: int,
         in_force: Moment,
-        packed: Packed,
+        packed: StageInput,
         *,
         late_moment: Moment | None = None,
         snapshot: bool = False,

@@ -18,14 +18,14 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from krishiv_py.connectors.source import in_columns
-from krishiv_py.engine.stage import PREPARE, BatchDone, Packing, Report, StageOperator, count
+from krishiv_py.engine.stage import PREPARE, BatchPacker, Report, StageOperator, StageOutput, count
 from krishiv_py.kernels.prepare import late_output
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.runtime.batch import METRICS, OF_LATE_ROWS, TASK, Leaving, kind_of
+from krishiv_py.runtime.batch import METRICS, OF_LATE_ROWS, TASK, OutgoingResults, kind_of
 from krishiv_py.runtime.outputs import TaskOutput
-from krishiv_py.runtime.reading import Scanned
+from krishiv_py.runtime.reading import ScannedRows
 from krishiv_py.spark import internals
 from krishiv_py.spark.scan import Reader
 from krishiv_py.spark.setup.types import flat_type
@@ -99,14 +99,14 @@ class RowsOut:
     number: int = 0
     last: int = 0
     stream: int = 0
-    leaving: tuple[Leaving, ...] = (Leaving(),)
+    leaving: tuple[OutgoingResults, ...] = (OutgoingResults(),)
 
     def task(self, partition: int) -> int:
         """Return a number for what a task reports."""
         return self.stream << 20 | partition
 
     def begun(self, task: int) -> GivesRows:
-        """See :class:`~krishiv_py.spark.tasks.pack.Passed`."""
+        """See :class:`~krishiv_py.spark.tasks.pack.PassedOutput`."""
         return GivesRows(self, self.task(task))
 
 
@@ -119,7 +119,7 @@ class GivesRows:
         self._left: dict[str, int] = {}
         self._packing = packing_of(self._stage)
 
-    def take(self, scanned: Scanned) -> Iterator[Passing]:
+    def take(self, scanned: ScannedRows) -> Iterator[Passing]:
         """See :class:`~krishiv_py.spark.tasks.pack.PassesRows`."""
         take(self._packing, scanned)
         if self._packing.full(_FLUSH_ROWS):
@@ -237,12 +237,12 @@ def carried(processor: BucketProcessor) -> StatefulProcessor:
     return Operator()
 
 
-def packing_of(stage: StageOperator) -> Packing:
+def packing_of(stage: StageOperator) -> BatchPacker:
     """Begin to take rows."""
     return stage.pack(Moment(UNSET))
 
 
-def take(packing: Packing, scanned: Scanned) -> None:
+def take(packing: BatchPacker, scanned: ScannedRows) -> None:
     """Take what a reader gave; controls tell nothing here."""
     if scanned.malformed:
         packing.refuse(in_columns(scanned.malformed))
@@ -250,6 +250,6 @@ def take(packing: Packing, scanned: Scanned) -> None:
         packing.take(scanned.batch)
 
 
-def done(stage: StageOperator, packing: Packing) -> BatchDone:
+def done(stage: StageOperator, packing: BatchPacker) -> StageOutput:
     """Return what became of the rows that were taken."""
     return stage.step(Bucket(MemoryStore()), packing.packed(), Moment(UNSET))

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from krishiv_py import SlidingWindows, count
-from krishiv_py.kernels.prepare import Prepare
+from krishiv_py.kernels.prepare import RowPreparer
 from krishiv_py.testing import Driver, stream_of
 
 TIMES: Final = [pa.int64(), *(pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "Asia/Tokyo"))]
@@ -51,7 +51,7 @@ def _less(numbers: dict[str, pa.ChunkedArray]) -> pa.ChunkedArray:
 def test_milliseconds_are_rounded_down_as_the_watermark_is() -> None:
     """W = 8.5 ms is shown as 8: a row at 8 was half a millisecond late, one at 7 one and a half."""
     spec = stream_of("at bigint").watermark("at", 0).tumbling_window(5).agg(count())._plan(late="rows").spec
-    late = Prepare(spec)(pa.record_batch({"at": [8, 7, -1, 9]}), 8_500).late.to_pylist()
+    late = RowPreparer(spec)(pa.record_batch({"at": [8, 7, -1, 9]}), 8_500).late.to_pylist()
     assert [(r["at"], r["watermark"], r["lateness"]) for r in late] == [(8, 8, 0), (7, 8, 1), (-1, 8, 9)]
 
 

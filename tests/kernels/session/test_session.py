@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from krishiv_py import col, count, first, sum
 from krishiv_py.errors import ColumnError, DurationError, PlanError
-from krishiv_py.kernels.prepare import Prepare
+from krishiv_py.kernels.prepare import RowPreparer
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.testing import Driver, stream_of
@@ -169,7 +169,7 @@ def test_under_the_window_rule_only_rows_in_doubt_travel_alone(aggregate: AggCal
     """W = 100: of rows at 85 to 134 of two keys, six alone would end by then. By order of arrival none is combined."""
     spec = keyed().session_window(10).late_rule("window").agg(aggregate)._spec()
     rows = [{"k": "ab"[t % 2], "t": t, "v": t} for t in range(85, 135)]
-    accepted = Prepare(spec)(pa.RecordBatch.from_pylist(rows, schema=spec.source_schema), 100_000).rows
+    accepted = RowPreparer(spec)(pa.RecordBatch.from_pylist(rows, schema=spec.source_schema), 100_000).rows
     assert operator_for(spec).combine(accepted).num_rows == shuffled
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 import krishiv_py.kernels
-from krishiv_py.kernels.state.store import Bucket, Fired, MemoryStore, Section
+from krishiv_py.kernels.state.store import Bucket, FiringProgress, MemoryStore, Section
 from krishiv_py.plan.durations import UNSET
 
 ADAPTERS = {"counters", "sizes", "timer", "moved"}
@@ -39,10 +39,10 @@ def names(section: type[Section]) -> set[str]:
 def test_a_section_reads_and_writes_its_own_names_only() -> None:
     meta: dict[str, Any] = {"sizes": {"a": 1}, "now_ms": 7}
     bucket = Bucket(MemoryStore(), meta)
-    assert Fired.of(bucket) == Fired(UNSET)
-    Fired(5).store(bucket)
+    assert FiringProgress.of(bucket) == FiringProgress(UNSET)
+    FiringProgress(5).store(bucket)
     assert meta == {"sizes": {"a": 1}, "now_ms": 7, "fired_at": 5}
-    assert Fired.of(bucket) == Fired(5)
+    assert FiringProgress.of(bucket) == FiringProgress(5)
 
 
 def test_owners_that_meet_share_no_name() -> None:

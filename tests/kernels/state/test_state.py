@@ -18,7 +18,7 @@ from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.errors import PlanError
-from krishiv_py.kernels.prepare import Prepare
+from krishiv_py.kernels.prepare import RowPreparer
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
@@ -194,7 +194,7 @@ def test_the_last_update_is_the_time_of_the_batch(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["tumbling", "count", "lookback"])
 def test_the_last_update_is_null_where_it_was_not_noted(kind: str) -> None:
     spec = small(kind)._spec
-    prepare, operator, bucket = Prepare(spec), operator_for(spec), Bucket(MemoryStore())
+    prepare, operator, bucket = RowPreparer(spec), operator_for(spec), Bucket(MemoryStore())
     for now in (None, 7):
         batch = pa.RecordBatch.from_pylist(rows(("ab"[now is None], 10)), spec.source_schema)
         held = attrs.evolve(bucket, now_ms=now)

@@ -12,7 +12,7 @@ import krishiv_py as kv
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.kernels.state.store import Bucket, Runs
-from krishiv_py.kernels.ttl import Expiring, _Clock, _Touches
+from krishiv_py.kernels.ttl import Expiring, _Clock, _TouchLog
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.planner.check import warnings
 from krishiv_py.testing import Driver, ManualClock, stream_of
@@ -211,7 +211,7 @@ def as_before(driver: Driver) -> None:
     operator: Any = stage.stage.operator
     while not isinstance(operator, Expiring):
         operator = operator.inner
-    touches = _Touches(operator, bucket, _Clock())
+    touches = _TouchLog(operator, bucket, _Clock())
     known = touches._latest(touches._log.everything()).drop_columns(["h"])
     touches._log.clear()
     touches._queue.pop(END_OF_TIME)

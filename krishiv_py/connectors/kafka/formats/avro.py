@@ -16,8 +16,8 @@ from krishiv_py.connectors.fit import fits
 from krishiv_py.connectors.kafka.client import Connection
 from krishiv_py.connectors.kafka.formats.avro_schemas import (
     READ,
+    AvroValues,
     SchemaRecords,
-    Written,
     described,
     inner,
     names_of,
@@ -26,7 +26,7 @@ from krishiv_py.connectors.kafka.formats.avro_schemas import (
     parsed,
     whole,
 )
-from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, RECORD, Decoded, ValuesOf, columns
+from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, RECORD, DecodedRows, ValuesOf, columns
 from krishiv_py.connectors.kafka.formats.encoding import Encode
 from krishiv_py.connectors.kafka.formats.registry import FRAME, latest, number_of, referenced
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SourceError, failure_text
@@ -72,7 +72,7 @@ def require_columns(
         raise PlanError(f"`{name}` and the columns do not fit", got=str(problem), hint=hint) from None
 
 
-def _require(written: Written, schema: pa.Schema) -> None:
+def _require(written: AvroValues, schema: pa.Schema) -> None:
     problems = []
     for branch in written.branches:
         if isinstance(branch, str):
@@ -124,7 +124,7 @@ def decode_avro(
     reader: str | None = None,
     *,
     single: bool = False,
-) -> Decoded:
+) -> DecodedRows:
     """Return values that are one Avro record each, in the columns of `schema`.
 
     Parameters
@@ -143,7 +143,7 @@ def decode_avro(
         Whether a value that is not a record is the only column.
     """
     bad: dict[int, str] = {}
-    written: dict[int, Written | str] = {}
+    written: dict[int, AvroValues | str] = {}
     groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for i, value in enumerate(values):
         try:
@@ -165,7 +165,7 @@ def decode_avro(
     order: list[int] = []
     for (number, at_branch), places in groups.items():
         one = written[number]
-        assert isinstance(one, Written)
+        assert isinstance(one, AvroValues)
         schema_read = one.branches[at_branch]
         try:
             if isinstance(schema_read, str):
@@ -181,10 +181,10 @@ def decode_avro(
     if len(rows) > 1:  # back into the order of the records
         table = table.take(pa.array(sorted(range(len(order)), key=order.__getitem__), pa.int64())).combine_chunks()
     batches = table.to_batches()
-    return Decoded(batches[0] if batches else pa.RecordBatch.from_pylist([], schema), tuple(sorted(bad.items())))
+    return DecodedRows(batches[0] if batches else pa.RecordBatch.from_pylist([], schema), tuple(sorted(bad.items())))
 
 
-def _written(registry: Connection | None, number: int, text: str | None, reader: str | None, single: bool) -> Written | str:
+def _written(registry: Connection | None, number: int, text: str | None, reader: str | None, single: bool) -> AvroValues | str:
     """Return the way in which values of a number are read, or the reason why they are not rows."""
     try:
         return of_text(text or "", reader, single) if registry is None else of_registry(registry, number, reader, single)

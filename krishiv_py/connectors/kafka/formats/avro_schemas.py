@@ -57,7 +57,7 @@ class SchemaRecords:
 
 
 @attrs.frozen(eq=False)
-class Written:
+class AvroValues:
     """Values of one schema. Of a union, a value begins with the number of its branch.
 
     Attributes
@@ -321,7 +321,7 @@ def _branch(record: Schema, reader: Schema | None, single: bool) -> SchemaRecord
     )
 
 
-def described(schema: Schema, reader: str | None, name: str, *, single: bool = False) -> Written:
+def described(schema: Schema, reader: str | None, name: str, *, single: bool = False) -> AvroValues:
     """Return how values of a schema are read. What is not a record is one field, where one column alone is read (`single`).
 
     Raises
@@ -333,12 +333,12 @@ def described(schema: Schema, reader: str | None, name: str, *, single: bool = F
     named = names_of(schema)
     types = [named.get(t, t) if isinstance(t, str) else t for t in (schema if isinstance(schema, list) else [schema])]
     if isinstance(schema, list) and any(map(is_record, types)) and all(t == "null" or is_record(t) for t in types):
-        return Written(True, tuple(NO_VALUE if t == "null" else _whole_branch(t, named, reads) for t in types))
+        return AvroValues(True, tuple(NO_VALUE if t == "null" else _whole_branch(t, named, reads) for t in types))
     if is_record(schema):
-        return Written(False, (_branch(schema, reads, False),))
+        return AvroValues(False, (_branch(schema, reads, False),))
     if not single:
-        return Written(False, (f"{name} is not a record",))
-    return Written(False, (_branch(_as_record(schema), None if reads is None else _as_record(reads), True),))
+        return AvroValues(False, (f"{name} is not a record",))
+    return AvroValues(False, (_branch(_as_record(schema), None if reads is None else _as_record(reads), True),))
 
 
 def _whole_branch(type_: Schema, named: Mapping[str, Schema], reader: Schema | None) -> SchemaRecords | str:
@@ -360,7 +360,7 @@ def _as_record(schema: Schema) -> Schema:
 
 
 @functools.lru_cache(maxsize=1_000)
-def of_registry(registry: Connection, number: int, reader: str | None, single: bool = False) -> Written:
+def of_registry(registry: Connection, number: int, reader: str | None, single: bool = False) -> AvroValues:
     """Return how values are read that were written with this number of a registry.
 
     Raises
@@ -380,7 +380,7 @@ def of_registry(registry: Connection, number: int, reader: str | None, single: b
 
 
 @functools.lru_cache(maxsize=64)
-def of_text(text: str, reader: str | None, single: bool = False) -> Written:
+def of_text(text: str, reader: str | None, single: bool = False) -> AvroValues:
     """Return how values are read whose schema a user gave.
 
     Raises

@@ -24,7 +24,7 @@ NO_VALUE: Final = "no value (a tombstone)"
 
 
 @attrs.frozen(eq=False)
-class Decoded:
+class DecodedRows:
     """Values as rows.
 
     Attributes
@@ -42,10 +42,10 @@ class Decoded:
     counts: npt.NDArray[np.int64] | None = None
 
 
-Decode: TypeAlias = "Callable[[Sequence[bytes | None]], Decoded]"
+Decode: TypeAlias = "Callable[[Sequence[bytes | None]], DecodedRows]"
 
 
-def decode_json(schema: pa.Schema, known: tuple[str, ...], values: Sequence[bytes | None]) -> Decoded:
+def decode_json(schema: pa.Schema, known: tuple[str, ...], values: Sequence[bytes | None]) -> DecodedRows:
     """Values that are one JSON object each, in the columns of `schema`; `known` are all columns a value may have.
 
     A value may begin with the number of its schema, as serializers for JSON Schema write it: a zero byte and four more. No
@@ -56,10 +56,10 @@ def decode_json(schema: pa.Schema, known: tuple[str, ...], values: Sequence[byte
         texts = [v[5:] if v[:1] == b"\0" and v[5:6] == b"{" else v for v in texts]
     rows = JsonLines.exact(schema, known).rows(texts)
     if len(texts) == len(values):
-        return Decoded(rows.batch, tuple(rows.bad))
+        return DecodedRows(rows.batch, tuple(rows.bad))
     places = [i for i, v in enumerate(values) if v is not None]
     bad = [(places[i], why) for i, why in rows.bad] + [(i, NO_VALUE) for i, v in enumerate(values) if v is None]
-    return Decoded(rows.batch, tuple(sorted(bad)))
+    return DecodedRows(rows.batch, tuple(sorted(bad)))
 
 
 _WRONG = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -245,7 +245,7 @@ _FILE: Final = b"ARROW1\0\0"
 """The beginning of an IPC file."""
 
 
-def decode_arrow(schema: pa.Schema, values: Sequence[bytes | None]) -> Decoded:
+def decode_arrow(schema: pa.Schema, values: Sequence[bytes | None]) -> DecodedRows:
     """Return the rows of all values, in the columns of `schema`."""
     parts: list[pa.RecordBatch] = []
     bad: list[tuple[int, str]] = []
@@ -260,7 +260,7 @@ def decode_arrow(schema: pa.Schema, values: Sequence[bytes | None]) -> Decoded:
             continue
         parts += batch
         counts.append(count)
-    return Decoded(one_batch(parts, schema), tuple(bad), np.array(counts, np.int64))
+    return DecodedRows(one_batch(parts, schema), tuple(bad), np.array(counts, np.int64))
 
 
 def _rows(value: bytes, schema: pa.Schema) -> tuple[list[pa.RecordBatch], int]:
@@ -288,7 +288,7 @@ def _columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def decode_registered_json(
     schema: pa.Schema, known: tuple[str, ...], registry: Connection, values: Sequence[bytes | None]
-) -> Decoded:
+) -> DecodedRows:
     """Return values as :func:`decode_json` does, which begin with the number of a schema that the registry has.
 
     The columns say what a value may be; it is not checked against the schema, so what that refers to is not looked up.
@@ -311,7 +311,7 @@ def decode_registered_json(
     places = [i for i in range(len(values)) if i not in bad]
     decoded = decode_json(schema, known, plain)
     bad.update((places[i], why) for i, why in decoded.bad)
-    return Decoded(decoded.batch, tuple(sorted(bad.items())))
+    return DecodedRows(decoded.batch, tuple(sorted(bad.items())))
 
 
 def _problem(registry: Connection, number: int) -> str:

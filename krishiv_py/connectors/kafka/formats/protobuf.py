@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.fit import fit, fits
 from krishiv_py.connectors.kafka.client import Connection
-from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, RECORD, Decoded, ValuesOf, columns
+from krishiv_py.connectors.kafka.formats.decoding import NO_VALUE, RECORD, DecodedRows, ValuesOf, columns
 from krishiv_py.connectors.kafka.formats.encoding import Encode
 from krishiv_py.connectors.kafka.formats.registry import FRAME, number_of, registered
 from krishiv_py.errors import (
@@ -264,7 +264,7 @@ def _name_of(names: dict[int, str], number: int) -> str:
 
 def decode_protobuf(
     schema: pa.Schema, type_: MessageType, registry: Connection | None, values: Sequence[bytes | None]
-) -> Decoded:
+) -> DecodedRows:
     """Values that are one message each, in the columns of `schema`; with a registry each begins with a schema's number."""
     found_in, fields = message_class(type_), fields_of(type_, schema)
     bad: dict[int, str] = {}
@@ -284,7 +284,7 @@ def decode_protobuf(
             continue
         good.append((i, message))
     batch, _ = columns(schema, fields, good, bad)
-    return Decoded(batch, tuple(sorted(bad.items())))
+    return DecodedRows(batch, tuple(sorted(bad.items())))
 
 
 @functools.cache

@@ -33,10 +33,10 @@ from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, as_arrow, pick
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.columns.times import FixedAssigner
-from krishiv_py.kernels.firing import Due, FiringOperator
+from krishiv_py.kernels.firing import FiringOperator, FiringSpan
 from krishiv_py.kernels.results import StateTables, StepResult, renewed
 from krishiv_py.kernels.spec import Moment, OperatorSpec
-from krishiv_py.kernels.state.store import Bucket, Fired, Runs, remove_keys
+from krishiv_py.kernels.state.store import Bucket, FiringProgress, Runs, remove_keys
 from krishiv_py.kernels.state.window_log import NEWEST, ROWS, WINDOW, KeyWindows, PairLog
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.windows.fixed import HoppingWindow
@@ -118,7 +118,7 @@ class FixedOperator(FiringOperator):
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         runs = Runs(bucket, SLICE, self.merge)
-        due = self.firing_delay.due(moment, Fired.of(bucket).fired_at)
+        due = self.firing_delay.due(moment, FiringProgress.of(bucket).fired_at)
         fresh = pa.concat_tables(chunks) if chunks else None
         results = []
         if fresh is not None and fresh.num_rows:
@@ -128,7 +128,7 @@ class FixedOperator(FiringOperator):
             if again:
                 results += self._fire_again(runs, fresh, again, previous)
         results += self._fire(runs, due)
-        Fired(due.reached_us).store(bucket)
+        FiringProgress(due.reached_us).store(bucket)
         self._forget(runs, due.horizon_us)
         table = self.emitter.concat(results)
         return StepResult(table, self._wakeup(runs, moment.watermark_us), self._open(runs), runs.total_rows(), table.num_rows)
@@ -204,7 +204,7 @@ class FixedOperator(FiringOperator):
         high = np.searchsorted(names, np.array(starts, np.int64) + self.window.size_us)
         return [starts[a:b] for a, b in portions(counts[high] - counts[low], _FIRE_ROWS)]
 
-    def _fire(self, runs: Runs, due: Due) -> list[pa.Table]:
+    def _fire(self, runs: Runs, due: FiringSpan) -> list[pa.Table]:
         if due.to_us <= due.from_us:
             return []
         starts = self.windows_of(runs.between(due.from_us - self.window.size_us, due.to_us), due.from_us, due.to_us)
@@ -256,7 +256,7 @@ class FixedOperator(FiringOperator):
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         runs = Runs(bucket, SLICE, self.merge)
-        horizon = self.firing_delay.over(Fired.of(bucket).fired_at)
+        horizon = self.firing_delay.over(FiringProgress.of(bucket).fired_at)
         starts = self.windows_of(runs.names(), horizon, END_OF_TIME)
         return self.shown(runs, starts)
 
@@ -357,22 +357,22 @@ class SharedRows:
         """Rows of all slices."""
         return self._open.total_rows() + self._over.total_rows()
 
-    def ending(self, due: Due) -> list[int]:
+    def ending(self, due: FiringSpan) -> list[int]:
         """Return the windows over some slice that end in this step."""
         return self._slices.windows_of(self._open.between(due.from_us - self._size_us, due.to_us), due.from_us, due.to_us)
 
-    def opened(self, own: Runs, due: Due) -> int:
+    def opened(self, own: Runs, due: FiringSpan) -> int:
         """Return how many open windows hold their rows here, and no entries of their `own`."""
         every = self._open.counted(lambda names: len(self._slices.windows_of(names, UNSET, END_OF_TIME)))
         ended = self._slices.windows_of(self._open.between(None, due.to_us), UNSET, due.to_us)
         both = [w for w in self.apart(own, due) if self._open.between(w, w + self._size_us, most=1)]
         return every - len(ended) - len(both)
 
-    def apart(self, own: Runs, due: Due) -> list[int]:
+    def apart(self, own: Runs, due: FiringSpan) -> list[int]:
         """Open windows with entries of their own: those of a state from before rows were shared, which go on so."""
         return own.between(due.to_us - self._size_us + 1, None)
 
-    def next_end(self, due: Due) -> int | None:
+    def next_end(self, due: FiringSpan) -> int | None:
         """Return when the next window ends."""
         return self._slices.next_end(self._open, due.to_us)
 
@@ -415,7 +415,7 @@ class SharedRows:
             windows, lent=np.zeros_like(windows.lent), snaps=pick(pa.concat_tables([windows.snaps, partials]), source)
         )
 
-    def append(self, fresh: pa.Table, due: Due) -> None:
+    def append(self, fresh: pa.Table, due: FiringSpan) -> None:
         """Take in the rows that some open window has."""
         slices = fresh[SLICE].to_numpy()
         waits = self._slices.assigner.last_end(slices) > due.to_us
@@ -424,7 +424,7 @@ class SharedRows:
             lends = due.horizon_us < due.to_us and bool(self._slices.windows_of([name], UNSET, due.to_us))
             self._open.append(name, part, compact=not lends)
 
-    def forget(self, due: Due) -> None:
+    def forget(self, due: FiringSpan) -> None:
         """Let go of the slices whose windows are all over, after the firings of a step."""
         over, horizon = self._over, due.horizon_us
         for name in over.between(None, max(horizon, UNSET // 2) - self._size_us + self._slices.window.slide_us):

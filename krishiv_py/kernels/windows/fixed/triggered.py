@@ -34,11 +34,11 @@ from krishiv_py.kernels.aggregates.base import FailingPlace
 from krishiv_py.kernels.columns.layout import START, TIME, WINDOW_END, WINDOW_START, Layout, place_of
 from krishiv_py.kernels.columns.times import FixedAssigner, unstamp
 from krishiv_py.kernels.firing import (
-    Due,
     FiringOperator,
     Firings,
+    FiringSpan,
     IntervalGate,
-    Question,
+    TriggerContext,
     WindowFacts,
     custom_trigger_of,
     written,
@@ -46,7 +46,7 @@ from krishiv_py.kernels.firing import (
 from krishiv_py.kernels.prefixes import PrefixFold, Units, units_of
 from krishiv_py.kernels.results import StateTables, StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
-from krishiv_py.kernels.state.store import Bucket, Fired, Runs, Section, SortedMap, remove_keys
+from krishiv_py.kernels.state.store import Bucket, FiringProgress, Runs, Section, SortedMap, remove_keys
 from krishiv_py.kernels.state.window_log import LENT, WINDOW, KeyWindows, PairLog
 from krishiv_py.kernels.windows.fixed.plain import SLICE, FixedOperator, SharedRows
 from krishiv_py.plan.windows.fixed import HoppingWindow, TumblingWindow
@@ -55,7 +55,7 @@ _FIRE_ROWS = 4_000_000
 
 
 @attrs.define
-class Waiting(Section):
+class ChangedWindows(Section):
     """Windows that changed and have not fired for it.
 
     Those that wait for the interval to pass are a map of their own: see :func:`_changed`.
@@ -69,9 +69,9 @@ class Waiting(Section):
     new_at: dict[str, int] = attrs.field(factory=dict)
     late_at: dict[str, int] = attrs.field(factory=dict)
 
-    def only(self, runs: Runs) -> Waiting:
+    def only(self, runs: Runs) -> ChangedWindows:
         """Without windows that are no longer in state."""
-        return Waiting(*({w: us for w, us in times.items() if int(w) in runs} for times in (self.new_at, self.late_at)))
+        return ChangedWindows(*({w: us for w, us in times.items() if int(w) in runs} for times in (self.new_at, self.late_at)))
 
 
 def _changed(bucket: Bucket) -> SortedMap[int]:
@@ -80,7 +80,7 @@ def _changed(bucket: Bucket) -> SortedMap[int]:
 
 
 @attrs.frozen(eq=False)
-class _Taken:
+class _BatchWindows:
     """Holds what a batch brought: overdue windows with pairs that have had no watermark firing, open windows, and all pairs.
 
     Where windows share rows, these by slice, which are kept after the firings.
@@ -175,9 +175,9 @@ class TriggeredOperator(FiringOperator):
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         runs, shared = Runs(bucket, WINDOW, self.log.compact), self._shared(bucket)
-        waiting, gate, changed = Waiting.of(bucket), IntervalGate.of(bucket), _changed(bucket)
-        due = self.firing_delay.due(moment, Fired.of(bucket).fired_at)
-        results, taken = list[pa.Table](), _Taken()
+        waiting, gate, changed = ChangedWindows.of(bucket), IntervalGate.of(bucket), _changed(bucket)
+        due = self.firing_delay.due(moment, FiringProgress.of(bucket).fired_at)
+        results, taken = list[pa.Table](), _BatchWindows()
         ending = frozenset[int]() if shared is None else frozenset(w for w in shared.ending(due) if w not in runs)
         held = HeldWindows(runs, shared, ending)
         if any(c.num_rows for c in chunks):
@@ -193,7 +193,7 @@ class TriggeredOperator(FiringOperator):
             if taken.slices is not None:
                 shared.append(taken.slices, due)
             shared.forget(due)
-        for section in (Fired(due.reached_us), waiting, gate):
+        for section in (FiringProgress(due.reached_us), waiting, gate):
             section.store(bucket)
         table = self.emitter.concat(results)
         return StepResult(
@@ -209,7 +209,9 @@ class TriggeredOperator(FiringOperator):
         """Return what windows hold together; None where each holds its own."""
         return SharedRows(bucket, self._slices, self.log) if self.shares else None
 
-    def _take_in(self, held: HeldWindows, waiting: Waiting, fresh: pa.Table, due: Due, results: list[pa.Table]) -> _Taken:
+    def _take_in(
+        self, held: HeldWindows, waiting: ChangedWindows, fresh: pa.Table, due: FiringSpan, results: list[pa.Table]
+    ) -> _BatchWindows:
         """Fold a batch in, firing row by row."""
         by_row, only, slices = self.by_row, None, None
         if held.shared is not None:
@@ -223,7 +225,7 @@ class TriggeredOperator(FiringOperator):
         times = fresh[SLICE if SLICE in fresh.column_names else TIME].to_numpy()
         units = units_of(self.assigner, fresh.select(self.layout.key_names), times, due.horizon_us, only)
         if not units.n:
-            return _Taken(slices=slices)
+            return _BatchWindows(slices=slices)
         windows = sorted_unique(units.pair_windows)
         overdue = windows + self.window.size_us <= due.to_us
         unseen = {w for w in windows[overdue].tolist() if w not in held}
@@ -236,7 +238,7 @@ class TriggeredOperator(FiringOperator):
         held.append(folded.windows, folded.entries)
         waiting.new_at.update({str(w): due.to_us for w in folded.waiting & unseen})
         waiting.late_at.update({str(w): due.to_us for w in folded.waiting - unseen if str(w) not in waiting.new_at})
-        return _Taken(folded.unfired, windows[~overdue].tolist(), units.keys, slices)
+        return _BatchWindows(folded.unfired, windows[~overdue].tolist(), units.keys, slices)
 
     def _state(self, held: HeldWindows, looked: Ints, units: Units) -> KeyWindows:
         """Return the resolved state of the pairs a batch touches, as far as it has to be known."""
@@ -258,14 +260,14 @@ class TriggeredOperator(FiringOperator):
                 self._stand(held, content, lent, units.keys, pick(content.snaps, content.snap_at[lent]), snap=True)
         return content
 
-    def _on_watermark(self, held: HeldWindows, due: Due, overdue: set[int]) -> list[pa.Table]:
+    def _on_watermark(self, held: HeldWindows, due: FiringSpan, overdue: set[int]) -> list[pa.Table]:
         """Return the firing when the end is passed, ascending, for pairs that have not fired."""
         size, runs = self.window.size_us, held.own
         late = (w for w in overdue if w in runs)
         ended = {*runs.between(due.from_us - size + 1, due.to_us - size + 1), *held.ending, *late}
         return self._fire(held, sorted(ended), due, self.on_time_name)
 
-    def _late_by_watermark(self, held: HeldWindows, waiting: Waiting, due: Due) -> list[pa.Table]:
+    def _late_by_watermark(self, held: HeldWindows, waiting: ChangedWindows, due: FiringSpan) -> list[pa.Table]:
         """Windows that late rows changed under a smaller watermark than this (SEMANTICS §3.6)."""
         results = []
         for notes in (waiting.new_at, waiting.late_at):
@@ -276,7 +278,13 @@ class TriggeredOperator(FiringOperator):
         return results
 
     def _early(
-        self, held: HeldWindows, changed: SortedMap[int], gate: IntervalGate, moment: Moment, due: Due, taken: _Taken
+        self,
+        held: HeldWindows,
+        changed: SortedMap[int],
+        gate: IntervalGate,
+        moment: Moment,
+        due: FiringSpan,
+        taken: _BatchWindows,
     ) -> list[pa.Table]:
         """Windows that have not ended: what changed when the time has come, or what a user's trigger says."""
         changed.remove(changed.between(None, due.to_us - self.window.size_us + 1))
@@ -285,7 +293,7 @@ class TriggeredOperator(FiringOperator):
         opens = gate.opens(self.trigger, moment, changed=len(changed) > 0)
         question = None
         if self.custom_trigger is not None:
-            question = Question(self.custom_trigger, self.layout, moment, None if opens else taken.pairs)
+            question = TriggerContext(self.custom_trigger, self.layout, moment, None if opens else taken.pairs)
         elif not opens:
             return []
         wanted = list(changed) if opens else taken.open
@@ -298,11 +306,11 @@ class TriggeredOperator(FiringOperator):
         self,
         held: HeldWindows,
         windows: list[int],
-        due: Due,
+        due: FiringSpan,
         pane: str,
         *,
         again: bool = False,
-        question: Question | None = None,
+        question: TriggerContext | None = None,
     ) -> list[pa.Table]:
         """Fire whole windows, ascending: pairs with pending rows if `again`, else those without a watermark firing.
 
@@ -425,7 +433,7 @@ class TriggeredOperator(FiringOperator):
             starts = heads[WINDOW].to_numpy()
             tables.append(opened.table(heads, updated[wanted], value.columns, starts, starts + self.window.size_us))
         if shared is not None:
-            tables.append(shared.shown(runs, self.firing_delay.fired(Fired.of(bucket).fired_at)))
+            tables.append(shared.shown(runs, self.firing_delay.fired(FiringProgress.of(bucket).fired_at)))
         return pa.concat_tables(tables)
 
     def drop_windows(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> pa.Table:
@@ -438,13 +446,13 @@ class TriggeredOperator(FiringOperator):
             parts.append(gone.add_column(0, WINDOW, pa.repeat(pa.scalar(window, pa.int64()), gone.num_rows)).select(names))
         shared = self._shared(bucket)
         if shared is not None:
-            parts.append(shared.remove(dead, self.firing_delay.fired(Fired.of(bucket).fired_at)))
-        Waiting.of(bucket).only(runs).store(bucket)
+            parts.append(shared.remove(dead, self.firing_delay.fired(FiringProgress.of(bucket).fired_at)))
+        ChangedWindows.of(bucket).only(runs).store(bucket)
         changed = _changed(bucket)
         changed.remove([w for w in changed if w not in runs])
         return distinct(pa.concat_tables(parts), names)
 
-    def _forget(self, held: HeldWindows, waiting: Waiting, horizon: int) -> None:
+    def _forget(self, held: HeldWindows, waiting: ChangedWindows, horizon: int) -> None:
         last = horizon - self.window.size_us
         for w in sorted({*held.own.between(None, last + 1), *(w for w in held.ending if w <= last)}):
             self._closing(held, w)
@@ -456,7 +464,7 @@ class TriggeredOperator(FiringOperator):
     def _closing(self, held: HeldWindows, window: int) -> None:
         """For operators that tell of windows before they are dropped."""
 
-    def _wakeup(self, held: HeldWindows, waiting: Waiting, due: Due) -> int | None:
+    def _wakeup(self, held: HeldWindows, waiting: ChangedWindows, due: FiringSpan) -> int | None:
         """Return the next watermark at which a window fires or is over; any larger one where late rows wait for it."""
         if waiting.new_at or waiting.late_at:
             return due.to_us + 1

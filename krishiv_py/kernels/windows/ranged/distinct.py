@@ -22,13 +22,13 @@ from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.aggregates.base import FailingPlace, regrouped
 from krishiv_py.kernels.columns.layout import TIME, Layout, place_of
-from krishiv_py.kernels.firing import Due, FiringOperator
+from krishiv_py.kernels.firing import FiringOperator, FiringSpan
 from krishiv_py.kernels.results import Emitter, Lines, SplitRows, StateTables, StepResult, compose, counted, split_late
 from krishiv_py.kernels.spec import Moment, OperatorSpec
-from krishiv_py.kernels.state.store import WRITTEN, Bucket, Fired
+from krishiv_py.kernels.state.store import WRITTEN, Bucket, FiringProgress
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
 from krishiv_py.kernels.state.window_log import DeadKeys
-from krishiv_py.kernels.windows.ranged.lookback import BLOCKS, Ordered, ordered, shift
+from krishiv_py.kernels.windows.ranged.lookback import BLOCKS, OrderedRows, ordered, shift
 from krishiv_py.kernels.windows.ranged.ranges import FROM, Listing, WindowSpans, range_partials, range_values
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.options.triggers import Trigger
@@ -61,7 +61,7 @@ class Changes:
         self.retracts = layout.spec.options.emit_mode == "retractions"
         self.names = [f.name for f in layout.partial_fields]
 
-    def __call__(self, known: pa.Table | None, fresh: pa.Table, watermark_us: int, due: Due) -> pa.Table:
+    def __call__(self, known: pa.Table | None, fresh: pa.Table, watermark_us: int, due: FiringSpan) -> pa.Table:
         """Results of windows that `fresh` rows change, next to the `known` ones; windows that are over are gone."""
         rows = fresh if known is None else pa.concat_tables([known, fresh])
         base = rows.num_rows - fresh.num_rows
@@ -80,7 +80,7 @@ class Changes:
         ends = starts + self.spans.size
         return self.emitter.rows(table, starts, ends, changes.op, np.where(ends < watermark_us, "late", "early"), None)
 
-    def _members(self, o: Ordered, base: int, horizon: int) -> _Members:
+    def _members(self, o: OrderedRows, base: int, horizon: int) -> _Members:
         size = self.spans.size
         own, right = self.spans.own_start(o.times), self.spans.next_start(o.times)
         came = o.rows[FROM].to_numpy() if FROM in o.rows.column_names else o.times
@@ -105,7 +105,7 @@ class Changes:
         kept = touched[windows]
         return _Members(ids, starts, created, rows[kept], windows[kept])
 
-    def _events(self, o: Ordered, m: _Members, base: int, fired_at: int) -> tuple[Ints, Ints]:
+    def _events(self, o: OrderedRows, m: _Members, base: int, fired_at: int) -> tuple[Ints, Ints]:
         """Return which windows fire after which row; a firing for the whole batch comes after the last row."""
         done = m.starts + self.spans.size < fired_at
         each = np.where(done, self.trigger.late == 1, self.trigger.early == 1)
@@ -118,7 +118,7 @@ class Changes:
         events = sorted_unique(windows * (last + 1) + np.where(at_once[windows], last, seqs))
         return events // (last + 1), events % (last + 1)
 
-    def _content(self, o: Ordered, m: _Members, windows: Ints, seqs: Ints) -> tuple[pa.Table, Mask]:
+    def _content(self, o: OrderedRows, m: _Members, windows: Ints, seqs: Ints) -> tuple[pa.Table, Mask]:
         """Partials of what windows held when rows up to a number had come, and which of them held any."""
         low, high = m.bounds(windows)
         Listing(self.layout, o.rows, m.rows[low], m.ids[windows]).check("windows reported row by row", high - low)
@@ -133,7 +133,7 @@ class Changes:
             parts.append(pa.table(self.layout.create(held, dense.astype(np.int64), len(used)), names=self.names))
         return pa.concat_tables(parts), some
 
-    def _changes(self, o: Ordered, m: _Members, windows: Ints, seqs: Ints, base: int) -> tuple[pa.Table, Lines]:
+    def _changes(self, o: OrderedRows, m: _Members, windows: Ints, seqs: Ints, base: int) -> tuple[pa.Table, Lines]:
         """Return what firings come to and what was there before, one after the other, and the lines that tell of them."""
         partials, _ = self._content(o, m, windows, seqs)
         fires, order = np.arange(len(windows)), (m.starts[windows], seqs)
@@ -191,8 +191,8 @@ class DistinctOperator(FiringOperator):
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         log = TimeLog(bucket, "d")
-        due = self.firing_delay.due(moment, Fired.of(bucket).fired_at)
-        Fired(due.reached_us).store(bucket)
+        due = self.firing_delay.due(moment, FiringProgress.of(bucket).fired_at)
+        FiringProgress(due.reached_us).store(bucket)
         fresh = pa.concat_tables(chunks) if chunks else None
         split, results = None, []
         if fresh is not None and fresh.num_rows:
@@ -217,7 +217,7 @@ class DistinctOperator(FiringOperator):
         if rows is None:
             return opened.empty()
         o = ordered(rows, self.layout.key_names, self.spans.reach, self.spans.reach)
-        horizon = self.firing_delay.over(Fired.of(bucket).fired_at)
+        horizon = self.firing_delay.over(FiringProgress.of(bucket).fired_at)
         w, values = self._contents(o, self._windows(o, horizon, END_OF_TIME))
         if not len(w.ids):
             return opened.empty()
@@ -226,7 +226,7 @@ class DistinctOperator(FiringOperator):
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts windows that had not ended."""
-        passed = self.firing_delay.fired(Fired.of(bucket).fired_at)
+        passed = self.firing_delay.fired(FiringProgress.of(bucket).fired_at)
         keys = DeadKeys.of(dead, self.layout.key_names)
         gone = TimeLog(bucket, "d").remove(keys.rows, self.spans.frontier(passed))
         if gone is None:
@@ -260,7 +260,7 @@ class DistinctOperator(FiringOperator):
                 out.append(self._table(o, *self._contents(o, self._windows(o, start, stop))))
         return out
 
-    def _windows(self, o: Ordered, above: int, upto: int) -> _Windows:
+    def _windows(self, o: OrderedRows, above: int, upto: int) -> _Windows:
         """Return the windows that rows bring into being and that end in time, by key and start."""
         size = self.spans.size
         own, right = self.spans.own_start(o.times), self.spans.next_start(o.times)
@@ -275,7 +275,7 @@ class DistinctOperator(FiringOperator):
         windows_of = _Windows(ids, starts, o.start(ids, starts), o.stop(ids, starts + size))
         return windows_of.only(np.flatnonzero(windows_of.high > windows_of.low))
 
-    def _contents(self, o: Ordered, w: _Windows) -> tuple[_Windows, list[pa.Array]]:
+    def _contents(self, o: OrderedRows, w: _Windows) -> tuple[_Windows, list[pa.Array]]:
         """Return those of the windows that hold rows, and their aggregates."""
         block = o.times // self.block_us
         straggling = np.empty(0, np.int64)
@@ -287,7 +287,7 @@ class DistinctOperator(FiringOperator):
             return w, range_values(self.layout, o.rows, Ranges(w.low, w.high, block), None, listing, bounds)
         return self._with_stragglers(o, w, straggling, block)
 
-    def _with_stragglers(self, o: Ordered, w: _Windows, straggling: Ints, block: Ints) -> tuple[_Windows, list[pa.Array]]:
+    def _with_stragglers(self, o: OrderedRows, w: _Windows, straggling: Ints, block: Ints) -> tuple[_Windows, list[pa.Array]]:
         """Rows that came after some of their windows were closed are distinguished, window by window, and merged in."""
         is_straggler = np.zeros(len(o.times), np.bool_)
         is_straggler[straggling] = True
@@ -310,12 +310,12 @@ class DistinctOperator(FiringOperator):
             merged = self.layout.merge(pa.concat_tables(parts), ids.astype(np.int64), len(used))
             return w.only(used), self.layout.finish(pa.Table.from_arrays(merged, names=self.partial_names))
 
-    def _failing_place(self, o: Ordered, w: _Windows) -> FailingPlace:
+    def _failing_place(self, o: OrderedRows, w: _Windows) -> FailingPlace:
         """Let the error for one of the windows say which."""
         ends = w.starts + self.spans.size
         return FailingPlace(lambda n: place_of(self.layout.spec, o.rows, int(w.low[n]), (int(w.starts[n]), int(ends[n]))))
 
-    def _table(self, o: Ordered, w: _Windows, values: list[pa.Array]) -> pa.Table:
+    def _table(self, o: OrderedRows, w: _Windows, values: list[pa.Array]) -> pa.Table:
         order = stable_order(w.starts)
         rows = pa.array(w.low[order])
         starts = w.starts[order]

@@ -39,10 +39,10 @@ from krishiv_py.kernels.aggregates.base import lists
 from krishiv_py.kernels.columns.evaluate import evaluate
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.firing import Due, FiringDelay, FiringOperator
+from krishiv_py.kernels.firing import FiringDelay, FiringOperator, FiringSpan
 from krishiv_py.kernels.results import Emitter, StateTables, StepResult, renewed
 from krishiv_py.kernels.spec import Moment, OperatorSpec
-from krishiv_py.kernels.state.store import WRITTEN, Bucket, Fired, Section
+from krishiv_py.kernels.state.store import WRITTEN, Bucket, FiringProgress, Section
 from krishiv_py.kernels.state.time_log import TimeLog, times_of
 from krishiv_py.kernels.state.window_log import DeadKeys
 from krishiv_py.kernels.windows.ranged.ranges import Listing, range_values
@@ -76,7 +76,7 @@ class _Scale:
 
 
 @attrs.frozen(eq=False)
-class Ordered:
+class OrderedRows:
     """Rows by key, time and arrival.
 
     Attributes
@@ -155,7 +155,7 @@ def _by_key(ids: Ints, times: Ints) -> Ints | None:
     return by_time[stable_order(ids[by_time])]
 
 
-def ordered(rows: pa.Table, keys: list[str], *spans_us: int, near: Mask | None = None) -> Ordered:
+def ordered(rows: pa.Table, keys: list[str], *spans_us: int, near: Mask | None = None) -> OrderedRows:
     """Lay rows out by key and time.
 
     Parameters
@@ -192,7 +192,7 @@ def ordered(rows: pa.Table, keys: list[str], *spans_us: int, near: Mask | None =
             places, order = _sorted(ids * width + rank, width * n_keys)
         ids, times = ids[order], times[order]
     picked_rows = order if picked is None else picked[order]
-    return Ordered(pick(rows, picked_rows), ids, times, picked_rows, places, scale, distinct)
+    return OrderedRows(pick(rows, picked_rows), ids, times, picked_rows, places, scale, distinct)
 
 
 Op: TypeAlias = "str | npt.NDArray[np.str_]"
@@ -204,7 +204,7 @@ class Product(Protocol):
 
     additive: bool
 
-    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
+    def __call__(self, o: OrderedRows, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
         """Result rows for the rows at `anchors`, whose windows are `r`; `fresh` tells new rows from known ones."""
 
 
@@ -217,7 +217,7 @@ class Aggregates:
         self.layout, self.window = layout, window
         self.emitter = Emitter(layout)
 
-    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
+    def __call__(self, o: OrderedRows, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
         """See :class:`Product`."""
         listing = Listing(self.layout, o.rows, anchors, o.ids[anchors])
         times = o.times[anchors]
@@ -247,7 +247,7 @@ class Matches:
         self.layout, self.window = layout, window
         self.schema = layout.result_schema
 
-    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
+    def __call__(self, o: OrderedRows, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
         """See :class:`Product`."""
         kind = self.layout.spec.time_kind
         times = o.times[anchors]
@@ -278,7 +278,7 @@ class MatchedPairs:
         self.schema = layout.result_schema
         self.names = layout.spec.row_schema.names
 
-    def __call__(self, o: Ordered, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
+    def __call__(self, o: OrderedRows, anchors: Ints, r: Ranges, op: Op, pane: str, fresh: Mask | None = None) -> pa.Table:
         """See :class:`Product`."""
         columns = dict(zip(self.names, whole(o.rows["a0"]).flatten(), strict=True))
         Listing(self.layout, o.rows, anchors, o.ids[anchors]).check("pairs()", anchors - r.low)
@@ -331,7 +331,7 @@ _FEW: Final = 1_024
 
 
 @attrs.define
-class _Trimmed(Section):
+class _TrimProgress(Section):
     """Says how many rows were left when it was last looked for those that are not needed any more."""
 
     rows_needed: int = 0
@@ -363,7 +363,7 @@ class LookBackOperator(FiringOperator):
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         log, self._cut = TimeLog(bucket, "b"), 0
-        due = self.firing_delay.due(moment, Fired.of(bucket).fired_at)
+        due = self.firing_delay.due(moment, FiringProgress.of(bucket).fired_at)
         fresh = pa.concat_tables(chunks) if chunks else None
         results: list[pa.Table] = []
         counters: dict[str, int] = {}
@@ -371,7 +371,7 @@ class LookBackOperator(FiringOperator):
             fresh, counters = self._admitted(log, fresh)
             results += self._take(log, fresh, due) if fresh.num_rows else []
         results += self._fire(log, due.from_us, due.to_us)
-        Fired(due.reached_us).store(bucket)
+        FiringProgress(due.reached_us).store(bucket)
         log.pass_by(due.to_us)
         log.forget(due.horizon_us)
         if self.window.max_rows_per_key is not None:
@@ -380,7 +380,7 @@ class LookBackOperator(FiringOperator):
         table = pa.concat_tables([self.layout.result_schema.empty_table(), *results])
         return StepResult(table, self._wakeup(log), log.waiting, log.rows, table.num_rows, counters)
 
-    def _take(self, log: TimeLog, fresh: pa.Table, due: Due) -> list[pa.Table]:
+    def _take(self, log: TimeLog, fresh: pa.Table, due: FiringSpan) -> list[pa.Table]:
         """Take new rows in; gives what they change of results that were out."""
         again = self.mode != "final" and due.from_us != UNSET
         results = self._fire_again(log, fresh, due.from_us) if again else []
@@ -394,7 +394,7 @@ class LookBackOperator(FiringOperator):
         rows, opened = TimeLog(bucket, "b").written(), StateTables(self.layout)
         if rows is None:
             return opened.empty()
-        frontier = self.firing_delay.fired(Fired.of(bucket).fired_at)
+        frontier = self.firing_delay.fired(FiringProgress.of(bucket).fired_at)
         o = ordered(rows, self.layout.key_names, self.before, self.after)
         anchors = np.flatnonzero(o.times >= frontier)
         r, times = self._ranges(o, anchors), o.times[anchors]
@@ -408,11 +408,11 @@ class LookBackOperator(FiringOperator):
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows that had not had their result."""
-        frontier = self.firing_delay.fired(Fired.of(bucket).fired_at)
+        frontier = self.firing_delay.fired(FiringProgress.of(bucket).fired_at)
         gone = TimeLog(bucket, "b").remove(DeadKeys.of(dead, self.layout.key_names).rows, frontier)
         return 0 if gone is None else int(np.count_nonzero(times_of(gone) >= frontier))
 
-    def _spans(self, o: Ordered, anchors: Ints) -> Ranges:
+    def _spans(self, o: OrderedRows, anchors: Ints) -> Ranges:
         """Return the rows in the range of each anchor."""
         ids, times = o.ids[anchors], o.times[anchors]
         return Ranges(o.start(ids, times - self.before), o.stop(ids, times + self.after), o.times // self.block_us)
@@ -426,7 +426,7 @@ class LookBackOperator(FiringOperator):
         low = np.minimum(np.maximum(r.low, r.high - most), anchors)
         return Ranges(low, np.minimum(r.high, low + most), r.block)
 
-    def _ranges(self, o: Ordered, anchors: Ints) -> Ranges:
+    def _ranges(self, o: OrderedRows, anchors: Ints) -> Ranges:
         return self._newest(self._spans(o, anchors), anchors)
 
     def _fire(self, log: TimeLog, low: int, high: int) -> list[pa.Table]:
@@ -487,7 +487,7 @@ class LookBackOperator(FiringOperator):
         out = [self._withdrawn(o, anchors[had], Ranges(r.low[had], r.high[had], r.block), np.flatnonzero(~new), count)]
         return [*out, self.product(o, anchors, r, renewed(had), "late")]
 
-    def _withdrawn(self, o: Ordered, anchors: Ints, r: Ranges, known: Ints, count: Ints) -> pa.Table:
+    def _withdrawn(self, o: OrderedRows, anchors: Ints, r: Ranges, known: Ints, count: Ints) -> pa.Table:
         """Return what was there before the new rows came: the same ranges without them."""
         old = attrs.evolve(o, rows=pick(o.rows, known), ids=o.ids[known], times=o.times[known])
         ranges = Ranges(r.low - count[r.low], r.high - count[r.high], r.block[known])
@@ -525,7 +525,7 @@ class LookBackOperator(FiringOperator):
 
         Before it no row comes any more, and all rows have had their result.
         """
-        most, noted = self.window.max_rows_per_key, _Trimmed.of(bucket)
+        most, noted = self.window.max_rows_per_key, _TrimProgress.of(bucket)
         if most is None or self.window.max_rows_per_window is not None:  # which counts all rows, and bounds them
             return
         if log.rows <= max(2 * noted.rows_needed, _FEW):
@@ -537,7 +537,7 @@ class LookBackOperator(FiringOperator):
         kept = (o.times >= settled) | (newer < most)
         if not kept.all():
             log.replace(pick(rows, np.sort(o.picked[kept])), frontier)
-        _Trimmed(log.rows).store(bucket)
+        _TrimProgress(log.rows).store(bucket)
 
     def _wakeup(self, log: TimeLog) -> int | None:
         """Return the next watermark at which a row has its result, else the one at which the last row is forgotten."""
@@ -569,7 +569,7 @@ class ArrivalOperator(LookBackOperator):
         TimeLog(bucket, "b").remove(DeadKeys.of(dead, self.layout.key_names).rows, END_OF_TIME)
         return 0
 
-    def _take(self, log: TimeLog, fresh: pa.Table, due: Due) -> list[pa.Table]:
+    def _take(self, log: TimeLog, fresh: pa.Table, due: FiringSpan) -> list[pa.Table]:
         results = self._pairs(log, fresh) if self.window.output == "pairs" else self._give(log, fresh)
         log.append(fresh, END_OF_TIME)
         return results
@@ -580,7 +580,7 @@ class ArrivalOperator(LookBackOperator):
     def _fire(self, log: TimeLog, low: int, high: int) -> list[pa.Table]:
         return []
 
-    def _laid_out(self, log: TimeLog, fresh: pa.Table, before: int, after: int) -> tuple[Ordered, Mask]:
+    def _laid_out(self, log: TimeLog, fresh: pa.Table, before: int, after: int) -> tuple[OrderedRows, Mask]:
         """New rows and those around them by key and time, and which are new."""
         times = times_of(fresh)
         known = log.load(shift(int(times.min()), -before), shift(int(times.max()), after + 1))
@@ -613,7 +613,7 @@ class ArrivalOperator(LookBackOperator):
         return [_in_order(tables, [o.times[a] for a in given], [o.picked[a] for a in given])]
 
     @staticmethod
-    def _disturbed(o: Ordered, anchors: Ints, r: Ranges) -> Mask:
+    def _disturbed(o: OrderedRows, anchors: Ints, r: Ranges) -> Mask:
         """Windows that hold a row that came later."""
         in_turn = (np.diff(o.picked) > 0) | (np.diff(o.ids) != 0)
         if in_turn.all() and (r.high == anchors + 1).all():
@@ -621,7 +621,7 @@ class ArrivalOperator(LookBackOperator):
         disturbed: Mask = r.reduce(np.maximum, o.picked) > o.picked[anchors]
         return disturbed
 
-    def _copies(self, o: Ordered, anchors: Ints, low: Ints, high: Ints) -> Iterator[tuple[Ints, Ordered, Ints, Ranges]]:
+    def _copies(self, o: OrderedRows, anchors: Ints, low: Ints, high: Ints) -> Iterator[tuple[Ints, OrderedRows, Ints, Ranges]]:
         """Disturbed windows, copied without what came later: their rows, the copy, and their places in it."""
         for start, stop in portions(high - low, _COPIED):
             some = anchors[start:stop]

@@ -46,7 +46,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group, group_rows, key_hashes, rank
-from krishiv_py.arrays.ranges import Codes, Components, running_reach
+from krishiv_py.arrays.ranges import Components, PairCodes, running_reach
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.layout import TIME
@@ -61,12 +61,12 @@ from krishiv_py.kernels.windows.session.capped_log import (
     MARK,
     ROW,
     STANDING,
-    Alive,
     CappedLog,
-    Cut,
     HeadLog,
     Heads,
     Limits,
+    LiveEntries,
+    RowSessions,
     WrittenSessions,
 )
 from krishiv_py.kernels.windows.session.keyed_state import Firing, change_log, pane_names
@@ -248,7 +248,7 @@ class _Step:
         np.minimum.at(waits[0], of_waiting, own)
         np.maximum.at(waits[1], of_waiting, own)
         inside = grows[of_ready]
-        seen = _Seen([ready.filter(pa.array(inside))], [], [])
+        seen = _StepWrites([ready.filter(pa.array(inside))], [], [])
         touched = np.zeros(len(grows), np.bool_)
         touched[of_ready], touched[of_waiting] = True, True
         some = grows & (touched | (heads.armed <= self.watermark_us))
@@ -281,7 +281,7 @@ class _Step:
         fires = (counts > 1) | ((counts == 1) & (grown.ends <= self.due_at))
         return grown, ~astray & ~fires & (heads.other > self.watermark_us)
 
-    def _arm(self, heads: Heads, waits: Ints, seen: _Seen) -> None:
+    def _arm(self, heads: Heads, waits: Ints, seen: _StepWrites) -> None:
         """See that each key is looked at in time; `waits` has when the first and the last of its new rows ahead would end."""
         inside, wait_us = heads.starts != UNSET, self.op.firing_delay.wait_us
         coming = np.minimum(heads.other, waits[0])
@@ -298,7 +298,7 @@ class _Step:
         until = np.maximum(heads.waiting_until, waits[1])
         seen.heads.append(attrs.evolve(heads, armed=np.minimum(armed, coming), waiting_until=until))
 
-    def _walk(self, held: pa.Table, ready: pa.Table, heads: Heads, waits: Ints, seen: _Seen) -> pa.Table:
+    def _walk(self, held: pa.Table, ready: pa.Table, heads: Heads, waits: Ints, seen: _StepWrites) -> pa.Table:
         """Walk the rows of some keys again; returns results."""
         names = self.op.layout.key_names
         entries = pa.concat_tables([held, ready])
@@ -315,10 +315,10 @@ class _Step:
         armed[of_head[noted]], until[of_head] = heads.armed[noted], heads.waiting_until
         extremes = np.full((2, keys.n), [[END_OF_TIME], [UNSET]])
         extremes[:, of_head] = waits
-        walked = _Walked(entries, held.num_rows, alive, pick(own, place))
+        walked = _KeyEntries(entries, held.num_rows, alive, pick(own, place))
         return self._fire(walked, armed, until, extremes, seen)
 
-    def _fire(self, walked: _Walked, armed: Ints, until: Ints, waits: Ints, seen: _Seen) -> pa.Table:
+    def _fire(self, walked: _KeyEntries, armed: Ints, until: Ints, waits: Ints, seen: _StepWrites) -> pa.Table:
         entries, alive, seq = walked.entries, walked.alive, self.seq
         row_places = np.flatnonzero(alive.rows)
         rows = pick(entries, row_places)
@@ -329,7 +329,7 @@ class _Step:
         complete = sessions.ends <= self.due_at
         shown = alive.standing & (self.op.mode != "final")
         standing = entries.filter(pa.array(shown))
-        before = _Standing(standing, alive.groups[shown], sessions, of_session)
+        before = _ResultSessions(standing, alive.groups[shown], sessions, of_session)
         changed = np.zeros(sessions.n, np.bool_)
         came = rows[SEQ].to_numpy() == seq
         changed[sessions.ids[came]] = True
@@ -372,7 +372,14 @@ class _Step:
         return merged.set_column(index, merged.schema.field(index), pa.array(sessions.ends[firing]))
 
     def _record(
-        self, walked: _Walked, rows: pa.Table, sessions: Components, of_session: Ints, complete: Mask, armed: Ints, seen: _Seen
+        self,
+        walked: _KeyEntries,
+        rows: pa.Table,
+        sessions: Components,
+        of_session: Ints,
+        complete: Mask,
+        armed: Ints,
+        seen: _StepWrites,
     ) -> None:
         """Write the rows that are new to the log, and what is withdrawn or gone."""
         entries, alive, n = walked.entries, walked.alive, len(armed)
@@ -389,7 +396,7 @@ class _Step:
             seen.entries.append(self.op.log.marks(walked.keys.filter(pa.array(some)), closed[some], self.seq, CLOSED))
 
     def _heads(
-        self, walked: _Walked, times: Ints, sessions: Components, of_session: Ints, complete: Mask, armed: Ints, until: Ints
+        self, walked: _KeyEntries, times: Ints, sessions: Components, of_session: Ints, complete: Mask, armed: Ints, until: Ints
     ) -> Heads:
         """Return the head of each key that was walked; `times` are those of its rows."""
         n = len(armed)
@@ -411,17 +418,17 @@ class _Step:
 
 
 @attrs.frozen(eq=False)
-class _Walked:
+class _KeyEntries:
     """Entries of the keys that are walked, first those of the log; and hash and key of each key."""
 
     entries: pa.Table
     n_held: int
-    alive: Alive
+    alive: LiveEntries
     keys: pa.Table
 
 
 @attrs.frozen(eq=False)
-class _Seen:
+class _StepWrites:
     """Holds what a step writes in the end: entries of the log, timers, and heads."""
 
     entries: list[pa.Table]
@@ -434,7 +441,7 @@ def _arrival(rows: pa.Table) -> Ints:
     return pair_order(rows[SEQ].to_numpy(), rows[FIRED].to_numpy())
 
 
-class _Standing:
+class _ResultSessions:
     """Says which sessions the results that stand have become."""
 
     def __init__(self, standing: pa.Table, groups: Ints, sessions: Components, of_session: Ints) -> None:
@@ -445,7 +452,7 @@ class _Standing:
             self.same = np.zeros(n_old, np.bool_)
             return
         group_of = np.concatenate([of_session, of_session, groups, groups])
-        codes = Codes(group_of, np.concatenate([sessions.starts, sessions.ends, starts, ends])).codes
+        codes = PairCodes(group_of, np.concatenate([sessions.starts, sessions.ends, starts, ends])).codes
         own_starts, own_ends = codes[2 * self.n : 2 * self.n + n_old], codes[2 * self.n + n_old :]
         self.first = _places(codes[self.n : 2 * self.n], own_starts, after=True)
         self.stop = _places(codes[: self.n], own_ends, after=False)
@@ -528,7 +535,7 @@ class _Firings:
         return mask
 
 
-def fire_by_row(ledger: WrittenSessions, cut: Cut, came: Mask, watermark_us: int) -> None:
+def fire_by_row(ledger: WrittenSessions, cut: RowSessions, came: Mask, watermark_us: int) -> None:
     """Let rows come that divide none again; `cut` has the sessions they come to, `came` masks them among all rows."""
     s = ledger.state
     line = _line(ledger, cut, came)
@@ -567,7 +574,7 @@ def _counts(line: _Line, f: _Firings, used: Mask, *, fresh: bool) -> Ints:
     return counts - np.where(f.lead | (not fresh), before[f.session], np.roll(counts, 1))
 
 
-def _line(ledger: WrittenSessions, cut: Cut, came: Mask) -> _Line:
+def _line(ledger: WrittenSessions, cut: RowSessions, came: Mask) -> _Line:
     s, ids = ledger.state, cut.sessions.ids
     inside = np.flatnonzero(cut.where(came)[ids])
     order = inside[stable_order(ids[inside])]
@@ -622,7 +629,7 @@ def _contents(ledger: WrittenSessions, line: _Line, f: _Firings, of_firing: Ints
     ledger.contents.add(f.number[of_firing[rows]], line.at[rows], of_number)
 
 
-def _withdrawn(ledger: WrittenSessions, cut: Cut, line: _Line, f: _Firings, first: int) -> tuple[Ints, Ints]:
+def _withdrawn(ledger: WrittenSessions, cut: RowSessions, line: _Line, f: _Firings, first: int) -> tuple[Ints, Ints]:
     """Take away what was there and, one after the other, what firings wrote; numbers of results, and which firing does it."""
     lead = np.full(len(line.heads), -1, np.int64)
     lead[f.session[f.lead]] = f.number[f.lead]

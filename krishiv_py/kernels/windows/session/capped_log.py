@@ -52,7 +52,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group, group_rows
-from krishiv_py.arrays.ranges import Codes, Components, overlapping
+from krishiv_py.arrays.ranges import Components, PairCodes, overlapping
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.state.store import Bucket
@@ -68,7 +68,7 @@ CLOSED: Final = 3
 
 
 @attrs.frozen(eq=False)
-class Alive:
+class LiveEntries:
     """Entries of some keys, sifted.
 
     Attributes
@@ -111,7 +111,7 @@ class CappedLog:
         columns = [keys[HASH], pa.array(moments), pa.array(moments), *(keys[k] for k in self.key_names), *nothing]
         return pa.Table.from_arrays([*columns, *_extra(n, seq, kind, None)], schema=self.schema)
 
-    def sift(self, entries: pa.Table, groups: Ints, n: int) -> Alive:
+    def sift(self, entries: pa.Table, groups: Ints, n: int) -> LiveEntries:
         """Return which entries are alive, given the key number of each."""
         kinds, seqs, starts = entries[KIND].to_numpy(), entries[SEQ].to_numpy(), entries[START].to_numpy()
         marks, marked = _last(kinds == MARK, seqs, groups, n)
@@ -120,7 +120,7 @@ class CappedLog:
         armed[groups[marks]] = starts[marks]
         upto[groups[closings]] = starts[closings]
         rows = (kinds == ROW) & ((seqs > closed[groups]) | (starts >= upto[groups]))
-        return Alive(groups, rows, (kinds == STANDING) & (seqs == marked[groups]), marks | closings, armed)
+        return LiveEntries(groups, rows, (kinds == STANDING) & (seqs == marked[groups]), marks | closings, armed)
 
     def compact(self, entries: pa.Table, oldest: bool) -> pa.Table:
         """Entries that still matter; a mark with nothing left under it goes when nothing older remains."""
@@ -291,12 +291,12 @@ def walk(groups: Ints, times: Ints, reaches: Ints, cap_us: int, *, touching: boo
     n = len(times)
     if n == 0:
         return Components(times, times, times, 0)
-    order = stable_order(Codes(groups, times).codes)
+    order = stable_order(PairCodes(groups, times).codes)
     g, t, reach = groups[order], times[order], reaches[order]
     heads = np.flatnonzero(np.concatenate([[True], g[1:] != g[:-1]]))
     stops = np.append(heads[1:], n)
     last = np.repeat(stops, stops - heads)
-    coded = Codes(np.concatenate([g, g, g]), np.concatenate([t, t + cap_us, reach])).codes
+    coded = PairCodes(np.concatenate([g, g, g]), np.concatenate([t, t + cap_us, reach])).codes
     capped = np.searchsorted(coded[:n], coded[n : 2 * n], side="left")
     beyond = np.searchsorted(coded[:n], coded[2 * n :], side="right" if touching else "left")
     follows = np.minimum(np.minimum(capped, _first_break(beyond)), last)
@@ -357,7 +357,7 @@ class RowState:
 
 
 @attrs.frozen(eq=False)
-class Cut:
+class RowSessions:
     """Sessions of some rows: `at` are the rows (ascending), `sessions` what they make, `groups` the key of each session."""
 
     at: Ints
@@ -402,25 +402,25 @@ class WrittenSessions:
         self.discarding = discarding
         self.retract = retract
 
-    def cut(self, wanted: Mask) -> Cut:
+    def cut(self, wanted: Mask) -> RowSessions:
         """Return the sessions of the rows present of some groups."""
         return self.cut_of(np.flatnonzero(self.present & wanted[self.state.groups]))
 
-    def cut_of(self, rows: Ints) -> Cut:
+    def cut_of(self, rows: Ints) -> RowSessions:
         """Return the sessions of some rows, ascending."""
         s = self.state
         groups = s.groups[rows]
         sessions = self.limits.sessions(groups, s.starts[rows], s.reaches[rows])
         of_session = np.empty(sessions.n, np.int64)
         of_session[sessions.ids] = groups
-        return Cut(rows, sessions, of_session)
+        return RowSessions(rows, sessions, of_session)
 
-    def pending(self, cut: Cut) -> Ints:
+    def pending(self, cut: RowSessions) -> Ints:
         """Rows of each session that were part of no firing."""
         waiting = ~self.state.fired[cut.at]
         return np.bincount(cut.sessions.ids[waiting], minlength=cut.sessions.n).astype(np.int64)
 
-    def standing(self, cut: Cut) -> Mask:
+    def standing(self, cut: RowSessions) -> Mask:
         """Sessions whose result stays with just their rows and bounds."""
         ids, n = cut.sessions.ids, cut.sessions.n
         if not len(self.results) or not n:
@@ -435,18 +435,18 @@ class WrittenSessions:
         whole: Mask = alike & (head >= 0) & same & (r.counts[head] == np.bincount(ids, minlength=n))
         return whole
 
-    def revised(self, cut: Cut) -> Mask:
+    def revised(self, cut: RowSessions) -> Mask:
         """Sessions made of rows all written before, but not as this session: divided again."""
         if self.discarding:
             return np.zeros(cut.sessions.n, np.bool_)
         mask: Mask = (self.pending(cut) == 0) & ~self.standing(cut)
         return mask
 
-    def tick_off(self, cut: Cut, sessions: Mask, done: bool = True) -> None:
+    def tick_off(self, cut: RowSessions, sessions: Mask, done: bool = True) -> None:
         """Note of some sessions that they had, or are to have, their watermark firing."""
         self.state.done[cut.at[sessions[cut.sessions.ids]]] = done
 
-    def fire(self, cut: Cut, fires: Mask, pane: npt.NDArray[np.str_], moment: Ints) -> None:
+    def fire(self, cut: RowSessions, fires: Mask, pane: npt.NDArray[np.str_], moment: Ints) -> None:
         """Fire some sessions; `pane` and `moment` are by session. Discarding, those without news write nothing."""
         s = self.state
         if self.discarding:

@@ -24,13 +24,13 @@ from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.layout import GAP, TIME, Layout
-from krishiv_py.kernels.firing import Question, WindowFacts
+from krishiv_py.kernels.firing import TriggerContext, WindowFacts
 from krishiv_py.kernels.results import StateTables, StepResult, over_in_turn
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys, removed
 from krishiv_py.kernels.windows.session.capped import fire_by_row, pieces
-from krishiv_py.kernels.windows.session.capped_log import Cut, Limits, RowState, WrittenSessions
+from krishiv_py.kernels.windows.session.capped_log import Limits, RowSessions, RowState, WrittenSessions
 from krishiv_py.kernels.windows.session.keyed_state import (
     DONE,
     HELD,
@@ -38,11 +38,11 @@ from krishiv_py.kernels.windows.session.keyed_state import (
     OFTEN,
     STANDING,
     UNDER,
+    BucketVisit,
     Early,
     EntryLog,
     KeyEntries,
     VisitingOperator,
-    Visits,
 )
 from krishiv_py.kernels.windows.session.rows import END, KIND, SEQ, Contents, NumberedResults, written
 from krishiv_py.plan.durations import UNSET
@@ -99,14 +99,14 @@ class _Rounds:
         self._n_groups = n_groups
         self._watermark_us = watermark_us
         self._before = np.full((3, len(ledger.state.starts)), -1, np.int64)
-        self._near = _Nearby(ledger.state, held)
+        self._near = _LinkedRows(ledger.state, held)
         self.note(ledger.cut_of(held))
 
     def narrow(self, rows: Ints) -> None:
         """Keys of which nothing comes have no more turns."""
         self._near.narrow(rows, self._n_groups)
 
-    def note(self, cut: Cut) -> None:
+    def note(self, cut: RowSessions) -> None:
         """Note what sessions are now, after rows came together."""
         self._changed(cut)
         self._near.link(cut.at)
@@ -126,7 +126,7 @@ class _Rounds:
             ledger.fire(cut, fires, np.where(complete, "late", "early"), moment[cut.groups])
             ledger.tick_off(cut, fires & complete)
 
-    def _changed(self, cut: Cut) -> Mask:
+    def _changed(self, cut: RowSessions) -> Mask:
         """Sessions that have other rows or bounds than before; notes what they are now."""
         before, ids, n = self._before, cut.sessions.ids, cut.sessions.n
         counts = np.bincount(ids, minlength=n)
@@ -137,7 +137,7 @@ class _Rounds:
         return changed
 
 
-class _Nearby:
+class _LinkedRows:
     """Finds the rows whose session the coming of a row may change: those it is linked with by reaches that meet.
 
     `low` and `high` are the bounds of all that a row is linked with; rows beyond them neither join it nor divide it.
@@ -240,7 +240,7 @@ class CappedTriggeredOperator(VisitingOperator):
         return _Step(self, bucket, moment).drop(DeadKeys.of(dead, self.layout.key_names))
 
 
-class _Step(Visits):
+class _Step(BucketVisit):
     """One bucket in one micro-batch."""
 
     def __init__(self, operator: CappedTriggeredOperator, bucket: Bucket, moment: Moment) -> None:
@@ -255,7 +255,7 @@ class _Step(Visits):
         return int(np.count_nonzero(sessions.ends > self.watermark_us))
 
     def visit(self, hashes: Ints, chunk: pa.Table, *, due: bool = False, early: Early = "none") -> pa.Table:
-        """See :class:`Visits`."""
+        """See :class:`BucketVisit`."""
         entries = self.op.entries
         held = self.log.lookup(hashes)
         if not held.num_rows and not chunk.num_rows:  # keys whose time to live has passed
@@ -299,7 +299,7 @@ class _Step(Visits):
         return written(self.op.emitter, heads, ledger.results, contents)
 
     def _answered(
-        self, question: Question, ledger: SessionLedger, cut: Cut, everyone: pa.Table, keys: Groups, waits: Mask
+        self, question: TriggerContext, ledger: SessionLedger, cut: RowSessions, everyone: pa.Table, keys: Groups, waits: Mask
     ) -> Mask:
         """Sessions that changed and that a user's trigger lets fire."""
         sessions, row_places = cut.sessions, cut.at
@@ -328,14 +328,14 @@ class _Step(Visits):
         )
 
     def closed(self, groups: Ints, starts: Ints, ends: Ints, n_held: int) -> Mask:
-        """See :class:`Visits`; taking a row away can move a session."""
+        """See :class:`BucketVisit`; taking a row away can move a session."""
 
         def ends_of(rows: Ints) -> Ints:
             return self.op.limits.sessions(groups[rows], starts[rows], ends[rows]).row_ends
 
         return over_in_turn(ends_of, n_held, len(starts), self.horizon)
 
-    def _late_batch(self, ledger: SessionLedger, cut: Cut, complete: Mask, fresh: int, moment: Ints) -> None:
+    def _late_batch(self, ledger: SessionLedger, cut: RowSessions, complete: Mask, fresh: int, moment: Ints) -> None:
         """Once per batch, complete sessions that it changed; without an on-time firing others may wait for rows of theirs."""
         came = np.arange(len(ledger.state.starts)) >= fresh
         pending = (ledger.pending(cut) > 0) & (cut.where(came) | self.trigger.on_time)
@@ -343,7 +343,7 @@ class _Step(Visits):
         ledger.fire(cut, fires, np.full(cut.sessions.n, "late"), moment)
         ledger.tick_off(cut, fires)
 
-    def _on_watermark(self, ledger: SessionLedger, cut: Cut, complete: Mask, moment: Ints) -> None:
+    def _on_watermark(self, ledger: SessionLedger, cut: RowSessions, complete: Mask, moment: Ints) -> None:
         passed = complete & ~cut.where(ledger.state.done)
         ledger.tick_off(cut, passed)
         if not self.trigger.on_time:
@@ -355,7 +355,7 @@ class _Step(Visits):
     def _record(
         self,
         ledger: SessionLedger,
-        cut: Cut,
+        cut: RowSessions,
         complete: Mask,
         table: pa.Table,
         page: KeyEntries,

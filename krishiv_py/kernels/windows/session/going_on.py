@@ -49,9 +49,9 @@ from krishiv_py.kernels.windows.session.keyed_state import (
     UNDER,
     EntryLog,
     KeyEntries,
-    Numbers,
-    Skeleton,
+    SideTable,
     VisitingOperator,
+    VisitNumbers,
     each_once,
 )
 from krishiv_py.kernels.windows.session.plain import SessionOperator, SessionProgress
@@ -60,7 +60,7 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 
 @attrs.frozen
-class Before:
+class SessionsBefore:
     """Say how sessions were kept.
 
     Attributes
@@ -84,7 +84,7 @@ class Before:
     unknown: str | None = None
 
 
-def fire_otherwise(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
+def fire_otherwise(spec: OperatorSpec, bucket: Bucket, before: SessionsBefore) -> None:
     """Let sessions with a trigger, without a longest duration, go on by another emission, accumulation, lateness or late rule.
 
     Raises
@@ -96,7 +96,7 @@ def fire_otherwise(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
     entries = operator.entries
     old = Totals(operator.layout, values=before.withdrew, newest=operator.custom_trigger is not None)
     page = _taken(bucket, old)
-    held, numbers = page.held, Numbers.of(bucket)
+    held, numbers = page.held, VisitNumbers.of(bucket)
     sessions = session_arrays(held, entries.partials, discarding=before.discarding)
     shown, waiting = sessions.often > 0, sessions.pending > 0
     under = held[UNDER].to_numpy()
@@ -119,7 +119,7 @@ def fire_otherwise(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
     _write(operator, bucket, numbers, written, held, waiting, before)
 
 
-def fire_capped_otherwise(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
+def fire_capped_otherwise(spec: OperatorSpec, bucket: Bucket, before: SessionsBefore) -> None:
     """Let sessions with a trigger and a longest duration go on by another emission, accumulation, lateness or late rule.
 
     Their rows are in state, and so is which result each belongs to.
@@ -127,7 +127,7 @@ def fire_capped_otherwise(spec: OperatorSpec, bucket: Bucket, before: Before) ->
     operator = CappedTriggeredOperator(spec.plain)
     entries = operator.entries
     page = _taken(bucket, entries)
-    rows, standing, numbers = page.held, page.standing, Numbers.of(bucket)
+    rows, standing, numbers = page.held, page.standing, VisitNumbers.of(bucket)
     keys = group([rows[name] for name in operator.layout.key_names], rows.num_rows)
     cut = operator.limits.sessions(keys.ids, rows[TIME].to_numpy(), rows[END].to_numpy())
     fired, under = (np.array(rows[name].to_numpy()) for name in (WRITTEN, UNDER))
@@ -164,7 +164,7 @@ def fire_capped_otherwise(spec: OperatorSpec, bucket: Bucket, before: Before) ->
     _write(operator, bucket, numbers, written, held, waits[cut.ids], before)
 
 
-def with_trigger(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
+def with_trigger(spec: OperatorSpec, bucket: Bucket, before: SessionsBefore) -> None:
     """Let sessions that had no trigger fire by one, or by another accumulation.
 
     The rows that a session holds count where an aggregate counts all of them, else they are one; see
@@ -176,7 +176,7 @@ def with_trigger(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
         Where results would have to be withdrawn that are not known.
     """
     operator, plain = TriggeredSessionOperator(spec.plain), SessionOperator(spec.plain)
-    layout, numbers = operator.layout, Numbers()
+    layout, numbers = operator.layout, VisitNumbers()
     waiting, over = _queues(plain, bucket)
     for name in attrs.fields_dict(SessionProgress):
         bucket.meta.pop(name, None)
@@ -222,7 +222,7 @@ def with_trigger(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
     _write(operator, bucket, numbers, written, held, pending > 0, before)
 
 
-def without_trigger(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
+def without_trigger(spec: OperatorSpec, bucket: Bucket, before: SessionsBefore) -> None:
     """Let sessions go on without their trigger.
 
     Raises
@@ -252,12 +252,12 @@ def without_trigger(spec: OperatorSpec, bucket: Bucket, before: Before) -> None:
         column = standing.schema.get_field_index(KIND)
         kinds = pa.repeat(pa.scalar(STANDING, pa.int8()), standing.num_rows)
         waiting = pa.concat_tables([waiting, standing.set_column(column, rows.schema.field(column), kinds)])
-    for name in attrs.fields_dict(Numbers):
+    for name in attrs.fields_dict(VisitNumbers):
         bucket.meta.pop(name, None)
     progress = SessionProgress(fired_at=before.watermark_us, closed_at=before.left_us)
     progress.seq = int(rows[SEQ].to_numpy().max(initial=0))
     progress.store(bucket)
-    skeleton = Skeleton(bucket, progress.closed_at, touching=operator.rows.touching)
+    skeleton = SideTable(bucket, progress.closed_at, touching=operator.rows.touching)
     skeleton.append(rows[HASH].to_numpy(), rows[START].to_numpy(), ends)
     DueQueue(bucket, "w", operator.finest_us).insert(waiting, progress.fired_at)
     DueQueue(bucket, "f", operator.finest_us).insert(rows.filter(pa.array(over)), progress.closed_at)
@@ -280,13 +280,13 @@ def _taken(bucket: Bucket, entries: EntryLog) -> KeyEntries:
 
 def _queues(operator: SessionOperator, bucket: Bucket) -> tuple[pa.Table, pa.Table]:
     """Take the mini-sessions that wait, and the sessions that have fired, out of a bucket."""
-    Skeleton(bucket, UNSET, touching=operator.rows.touching).clear()
+    SideTable(bucket, UNSET, touching=operator.rows.touching).clear()
     queues = (DueQueue(bucket, name, operator.finest_us) for name in ("w", "f"))
     waiting, over = (pa.concat_tables([operator.stored.empty_table(), *queue.pop(END_OF_TIME)]) for queue in queues)
     return waiting, over
 
 
-def _as_shown(layout: Layout, sessions: Sessions, before: Before, *, discarding: bool) -> Sessions:
+def _as_shown(layout: Layout, sessions: Sessions, before: SessionsBefore, *, discarding: bool) -> Sessions:
     """Give sessions the contents that are shown from now on, and note where state does not hold them."""
     shown, whole = sessions.often > 0, np.ones(len(sessions.often), np.bool_)
     if before.discarding and not discarding:  # what was shown is not held: it counts as the contents of no rows
@@ -318,11 +318,11 @@ def _refuse(spec: OperatorSpec, unknown: Mask, got: str) -> None:
 def _write(
     operator: VisitingOperator,
     bucket: Bucket,
-    numbers: Numbers,
+    numbers: VisitNumbers,
     written: Sequence[pa.Table],
     held: pa.Table,
     waiting: Mask,
-    before: Before,
+    before: SessionsBefore,
 ) -> None:
     """Write entries into a bucket; each key is looked at when its first session is due.
 

@@ -52,11 +52,11 @@ from krishiv_py.kernels.windows.session.keyed_state import (
     OFTEN,
     STANDING,
     UNDER,
+    BucketVisit,
     Early,
     EntryLog,
     KeyEntries,
     VisitingOperator,
-    Visits,
 )
 from krishiv_py.kernels.windows.session.rows import END, KIND, SEQ, firing
 from krishiv_py.plan.durations import UNSET
@@ -86,7 +86,7 @@ class SessionElements:
 
 
 @attrs.frozen(eq=False)
-class Tracks:
+class SessionTracks:
     """Holds what became of the elements. Tracks are numbered: held sessions first, then those that began with a row.
 
     Attributes
@@ -116,7 +116,7 @@ class Tracks:
         return len(self.first)
 
 
-def follow(e: SessionElements, *, touching: bool) -> Tracks:
+def follow(e: SessionElements, *, touching: bool) -> SessionTracks:
     """Follow these elements, and return their tracks."""
     h = e.n_held
     walker = _Walker(e, touching=touching)
@@ -224,7 +224,7 @@ class _Walker:
                 size[main] += size[other]
         return main
 
-    def tracks(self) -> Tracks:
+    def tracks(self) -> SessionTracks:
         """Return what was found."""
         h = self._e.n_held
         first = np.concatenate([np.arange(h), np.array(self._first, np.int64)])
@@ -234,7 +234,7 @@ class _Walker:
             into[ended] = row
             main = self._of_row[row]
             level[main] = max(level[main], level[ended] + 1)
-        return Tracks(self._of_row, self._starts, self._ends, first, into, level)
+        return SessionTracks(self._of_row, self._starts, self._ends, first, into, level)
 
 
 @attrs.frozen(eq=False)
@@ -270,7 +270,7 @@ class WrittenLines:
     index: Ints
 
 
-def withdrawn_by(r: WrittenLines, t: Tracks) -> tuple[Ints, Ints]:
+def withdrawn_by(r: WrittenLines, t: SessionTracks) -> tuple[Ints, Ints]:
     """For every result the firing that takes its place (-1: it is valid), and the track it is of in the end."""
     n = len(r.tracks)
     width = len(t.of_row) + 3
@@ -408,7 +408,7 @@ class RowReplay:
         layout: Layout,
         rows: pa.Table,
         held: Sessions,
-        tracks: Tracks,
+        tracks: SessionTracks,
         *,
         trigger: Trigger,
         watermark_us: int,
@@ -618,7 +618,7 @@ class TriggeredSessionOperator(VisitingOperator):
 
 
 @attrs.frozen(eq=False)
-class _Open:
+class _OpenSessions:
     """The sessions of the keys looked at, after the rows that came: their tracks, bounds, rows, and which rows came to.
 
     ``newest``: their newest event times, where these are kept.
@@ -633,7 +633,7 @@ class _Open:
 
 
 @attrs.frozen(eq=False)
-class _After:
+class _LastFirings:
     """Firings after the last row: by session whether, when and why."""
 
     fires: Mask
@@ -641,7 +641,7 @@ class _After:
     panes: npt.NDArray[np.str_]
 
 
-class _Step(Visits):
+class _Step(BucketVisit):
     """One bucket in one micro-batch."""
 
     def __init__(self, operator: TriggeredSessionOperator, bucket: Bucket, moment: Moment) -> None:
@@ -654,7 +654,7 @@ class _Step(Visits):
         return int(np.count_nonzero(gone[END].to_numpy() > self.watermark_us))
 
     def visit(self, hashes: Ints, chunk: pa.Table, *, due: bool = False, early: Early = "none") -> pa.Table:
-        """See :class:`Visits`."""
+        """See :class:`BucketVisit`."""
         entries = self.log.lookup(hashes)
         if not entries.num_rows and not chunk.num_rows:  # keys whose time to live has passed
             return self.op.emitter.concat([])
@@ -699,10 +699,12 @@ class _Step(Visits):
         return SessionElements(keys.ids[: n + m], starts, ends, np.append(held[ROWS].to_numpy(), np.ones(m, np.int64)), ids, n)
 
     def closed(self, groups: Ints, starts: Ints, ends: Ints, n_held: int) -> Mask:
-        """See :class:`Visits`."""
+        """See :class:`BucketVisit`."""
         return (components(groups, starts, ends, touching=self.op.rows.touching).row_ends <= self.horizon)[n_held:]
 
-    def _custom_fires(self, heads: pa.Table, e: SessionElements, t: Tracks, s: Sessions, now: _Open, *, came: bool) -> Mask:
+    def _custom_fires(
+        self, heads: pa.Table, e: SessionElements, t: SessionTracks, s: Sessions, now: _OpenSessions, *, came: bool
+    ) -> Mask:
         """Sessions that changed, or that rows came to, and fire early: all of them, unless a user's trigger is asked."""
         changed: Mask = (now.ends > self.watermark_us) & (s.pending[now.tracks] > 0)
         if self.question is None:
@@ -713,7 +715,7 @@ class _Step(Visits):
         windows = WindowFacts(keys, now.starts, now.ends, *counts)
         return self.question.chosen(windows, changed & now.came if came else changed, of=keys[HASH].to_numpy())
 
-    def _after(self, now: _Open, s: Sessions, n_rows: int, *, due: bool, early: Mask | None) -> _After:
+    def _after(self, now: _OpenSessions, s: Sessions, n_rows: int, *, due: bool, early: Mask | None) -> _LastFirings:
         """Return what fires once all rows have come; notes of sessions whether their end was passed with a firing."""
         complete = now.ends <= self.watermark_us
         pending, done = s.pending[now.tracks] > 0, s.done[now.tracks]
@@ -734,18 +736,18 @@ class _Step(Visits):
         if early is not None:
             panes[early], moments[early] = "early", n_rows + 2
             fires |= early
-        return _After(fires & pending if self.op.discarding else fires, moments, panes)
+        return _LastFirings(fires & pending if self.op.discarding else fires, moments, panes)
 
     def _results_of(
         self,
         page: KeyEntries,
         heads: pa.Table,
         e: SessionElements,
-        t: Tracks,
+        t: SessionTracks,
         s: Sessions,
         f: TrackFirings,
-        now: _Open,
-        after: _After,
+        now: _OpenSessions,
+        after: _LastFirings,
     ) -> pa.Table:
         """Results, while the keys are written again."""
         rows = np.flatnonzero(after.fires)
@@ -805,9 +807,9 @@ class _Step(Visits):
         page: KeyEntries,
         heads: pa.Table,
         e: SessionElements,
-        t: Tracks,
+        t: SessionTracks,
         s: Sessions,
-        now: _Open,
+        now: _OpenSessions,
         r: WrittenLines,
         by: Ints | None,
         owner: Ints,
@@ -853,7 +855,7 @@ class _Step(Visits):
         self.log.append(pa.concat_tables([*written, entries.marks(heads, armed, seq)]))
 
 
-def _open(e: SessionElements, t: Tracks, held_newest: Ints | None) -> _Open:
+def _open(e: SessionElements, t: SessionTracks, held_newest: Ints | None) -> _OpenSessions:
     """Return the sessions that the tracks have come to; `held_newest` has the newest event time of each that is held."""
     starts, ends = e.starts[t.first], e.ends[t.first]
     starts[t.of_row], ends[t.of_row] = t.starts, t.ends  # of several writes to one place the last one counts
@@ -874,4 +876,4 @@ def _open(e: SessionElements, t: Tracks, held_newest: Ints | None) -> _Open:
         np.maximum.at(newest, root[held], held_newest[t.first[held]])
         np.maximum.at(newest, root[t.of_row], e.starts[e.n_held :])
         newest = newest[final]
-    return _Open(final, starts[final], ends[final], rows[final], came[final], newest)
+    return _OpenSessions(final, starts[final], ends[final], rows[final], came[final], newest)

@@ -36,7 +36,7 @@ from krishiv_py.arrays.ranges import Components, components
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.layout import TIME, Layout
-from krishiv_py.kernels.firing import FiringOperator, IntervalGate, Question, custom_trigger_of
+from krishiv_py.kernels.firing import FiringOperator, IntervalGate, TriggerContext, custom_trigger_of
 from krishiv_py.kernels.results import Emitter, StepResult, compose, counted, split_late
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Section
@@ -179,7 +179,7 @@ class KeySpans:
     ends: Ints
 
 
-class Skeleton:
+class SideTable:
     """The side table of one bucket; `closed_at` is the point up to which sessions were closed."""
 
     def __init__(self, bucket: Bucket, closed_at: int, *, touching: bool) -> None:
@@ -243,7 +243,7 @@ FINEST_US: Final = 1 << 18
 
 
 @attrs.define
-class Numbers(Section):
+class VisitNumbers(Section):
     """Says how many looks at keys, rows and results there have been: the next ones are numbered on from there."""
 
     seq: int = 0
@@ -274,15 +274,17 @@ class VisitingOperator(FiringOperator):
         return np.where(waits, min(watermark_us + 1, END_OF_TIME), moments) if self.trigger.late == "watermark" else moments
 
 
-class Visits:
+class BucketVisit:
     """One bucket in one micro-batch."""
 
     def __init__(self, operator: VisitingOperator, bucket: Bucket, moment: Moment) -> None:
         self._visited = operator
         self.trigger = operator.trigger
-        self.numbers, self.gate = Numbers.of(bucket), IntervalGate.of(bucket)
+        self.numbers, self.gate = VisitNumbers.of(bucket), IntervalGate.of(bucket)
         self.bucket, self.moment = bucket, moment
-        self.question = None if operator.custom_trigger is None else Question(operator.custom_trigger, operator.layout, moment)
+        self.question = (
+            None if operator.custom_trigger is None else TriggerContext(operator.custom_trigger, operator.layout, moment)
+        )
         self.watermark_us = moment.watermark_us
         self.horizon = operator.firing_delay.due(moment).horizon_us
         self.log = operator.log(bucket)

@@ -33,10 +33,10 @@ from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.firing import FiringOperator
 from krishiv_py.kernels.results import SplitRows, StateTables, StepResult, split_late
 from krishiv_py.kernels.spec import Moment, OperatorSpec
-from krishiv_py.kernels.state.store import Bucket, Fired, with_written
+from krishiv_py.kernels.state.store import Bucket, FiringProgress, with_written
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys
-from krishiv_py.kernels.windows.session.keyed_state import HELD, STANDING, Firing, KeySpans, Skeleton, change_log, pane_names
+from krishiv_py.kernels.windows.session.keyed_state import HELD, STANDING, Firing, KeySpans, SideTable, change_log, pane_names
 from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, SessionRows, by_session
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
@@ -44,7 +44,7 @@ _UNKNOWN_GAP_US: Final = 1 << 28
 
 
 @attrs.define
-class SessionProgress(Fired):
+class SessionProgress(FiringProgress):
     """Up to which end sessions were closed, and a number that grows with the arrival of rows."""
 
     closed_at: int = UNSET
@@ -99,7 +99,7 @@ def go_on_as(spec: OperatorSpec, bucket: Bucket, given_us: int) -> None:
     operator = SessionOperator(spec.plain)
     progress = SessionProgress.of(bucket)
     waiting, fired = (DueQueue(bucket, name, operator.finest_us) for name in ("w", "f"))
-    skeleton = Skeleton(bucket, progress.closed_at, touching=operator.rows.touching)
+    skeleton = SideTable(bucket, progress.closed_at, touching=operator.rows.touching)
     waits, over = (pa.concat_tables([operator.stored.empty_table(), *queue.pop(END_OF_TIME)]) for queue in (waiting, fired))
     if operator.mode != "final":
         back = (waits[DUE].to_numpy() <= given_us) & (waits[FIRED].to_numpy() > 0) & (waits[KIND].to_numpy() == HELD)
@@ -136,7 +136,7 @@ class _Step:
         self.due = operator.firing_delay.due(moment, self.fired_at)
         self.horizon = max(self.due.horizon_us, self.closed_at)
         self.due_at = self.horizon if operator.mode == "final" else self.due.to_us
-        self.skeleton = Skeleton(bucket, self.closed_at, touching=self.rows.touching)
+        self.skeleton = SideTable(bucket, self.closed_at, touching=self.rows.touching)
         self.waiting = DueQueue(bucket, "w", operator.finest_us)
         self.fired = DueQueue(bucket, "f", operator.finest_us)
 
