@@ -193,7 +193,7 @@ def check_there(checkpoint: str, outputs: Iterable[Sink | None], *, is_new: bool
     before = notes.folders()
     for folder in folders:
         store, root = store_at(folder)
-        if folder in before and store.local and not store.exists(f"{root}/{_NOTES}"):
+        if folder in before and store.local and _is_gone(root):
             made = shlex.quote(f"{root}/{_NOTES}")
             raise CheckpointError(
                 f"the output folder {folder} is gone",
@@ -204,10 +204,25 @@ def check_there(checkpoint: str, outputs: Iterable[Sink | None], *, is_new: bool
             )
 
 
+def _is_gone(folder: str) -> bool:
+    """Return whether a folder lacks the mark of its query; where it is a file, or closed to this user, its sink says so."""
+    try:
+        os.stat(f"{folder}/{_NOTES}")
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def _check_not_lost(checkpoint: str, folder: str) -> None:
     """See that no query has written into an output folder whose checkpoint was at the place of this new one."""
     store, root = store_at(folder)
-    for entry in store.entries(f"{root}/{_NOTES}"):
+    try:
+        entries = [*store.entries(f"{root}/{_NOTES}")]
+    except PermissionError:  # its sink says so
+        return
+    for entry in entries:
         note = store.read_note(entry.path, _OutputNote, _WAY_OUT) if entry.base_name.endswith(_NOTE) else None
         if note is not None and note["checkpoint"] is not None and place_of(note["checkpoint"]) == place_of(checkpoint):
             raise CheckpointError(

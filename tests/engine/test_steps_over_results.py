@@ -116,7 +116,7 @@ def test_an_event_time_that_is_named_changes_nothing(part: int) -> None:
             continue
         assert outputs(named, time, seed) == outputs(hidden, time, seed), seed
         ran += 1
-    assert ran > 20
+    assert ran > scaled(40) // 3
 
 
 def test_an_event_time_that_is_dropped_again_was_not_named() -> None:

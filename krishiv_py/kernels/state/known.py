@@ -1,4 +1,4 @@
-"""What an operator knows next to its tables, seen to have the form in which it is written before a step reads it.
+"""Checks of what the state of a bucket says of its own tables: the fields of sections, and the forms of runs, logs and sums.
 
 Sections declare their fields. The lists of chunks that :class:`~krishiv_py.kernels.state.store.Runs` and the logs keep are
 named by kind: ``runs:s`` are the runs of the log ``s``.
