@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -35,8 +35,8 @@ from krishiv_py.kernels.watermark import (
     latest_expected,
 )
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.expressions.expr import Expr, lit
-from krishiv_py.plan.nodes import Filter, FilterAfter, Prefix
+from krishiv_py.plan.expressions.expr import Expr, columns_of, lit
+from krishiv_py.plan.nodes import Expect, Filter, FilterAfter, Prefix
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, most_lag_us
 from krishiv_py.plan.row_classes import as_values, names_of
 from krishiv_py.plan.running import FAILED, FAILED_DROPPED, FAILED_HANDLER, failed_of
@@ -152,12 +152,24 @@ def _of(times: Ints, chosen: Mask) -> Ints:
 
 
 def _steps_of_left_out(spec: OperatorSpec) -> dict[int, tuple[Prefix, ...]]:
-    """Return, by the number of each filter after the watermark, the steps that give its other rows their time and source."""
+    """Return, by the number of each filter after the watermark, the steps that give its other rows their time and source.
+
+    Steps that take rows out are not among them, but for those that go by the time alone: at the seam of a history a row that is
+    of the other side is no row of this one.
+    """
     if not spec.time_column:
         return {}
     wanted = {spec.time_column, *([spec.source_column] if spec.source_column else [])}
+
+    def steps(after: tuple[Prefix, ...]) -> Iterator[Prefix]:
+        for step in after:
+            if not isinstance(step, Filter):
+                yield step
+            elif isinstance(step, Expect) and step.on_fail == "drop" and columns_of(step.condition) <= wanted:
+                yield Filter(step.input, step.condition)
+
     return {
-        number: pruned(tuple(then for then in spec.prefix[number + 1 :] if not isinstance(then, Filter)), wanted)
+        number: pruned(tuple(steps(spec.prefix[number + 1 :])), wanted)
         for number, step in enumerate(spec.prefix)
         if isinstance(step, FilterAfter)
     }

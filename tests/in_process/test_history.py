@@ -213,6 +213,30 @@ def test_until_divides_an_archive_that_overlaps_the_live_source(session: Session
     assert query.progress.rows - sum(counted.values()) == driver.progress.rows
 
 
+@pytest.mark.parametrize("after", ["amount < 40", "amount < 0"])
+def test_what_a_filter_leaves_out_beyond_the_seam_moves_no_watermark(session: Session, tmp_path: Path, after: str) -> None:
+    """A row of the other side of the seam is no row of this one, also where a filter after the watermark leaves it out."""
+
+    def plan(stream: Any) -> Any:
+        return timed(stream).filter(after).key_by("user").tumbling_window(60_000).agg(count())
+
+    rows, until = [row for batch in ROWS for row in batch], 130_000
+    driver = Driver(plan(stream_of(SCHEMA)))
+    want = driver.send([row for row in rows if row["at"] < until]).results.to_pylist()
+    want += driver.send([row for row in rows if row["at"] >= until]).results.to_pylist()
+    live, sender = session.memory_stream(SCHEMA, name="orders")
+    sender.send(rows)
+    sink = MemorySink()
+    begun: Any = {"bootstrap": {"orders": archive(session, tmp_path, [rows])}, "until": until}
+    query = session.start(
+        [plan(live).to(sink)], checkpoint=str(tmp_path / "checkpoint"), batches=Batches.available_now(), **begun
+    )
+    query.await_termination()
+    assert read(sink) == want
+    assert query.progress.late["late"] == 0
+    assert query.progress.watermark_us == driver.watermark_us
+
+
 def test_results_of_the_history_can_be_kept_back(session: Session, tmp_path: Path) -> None:
     driver = Driver(ONE["tumbling"](stream_of(SCHEMA)))
     results = [driver.send(rows).results.to_pylist() for rows in ROWS]
