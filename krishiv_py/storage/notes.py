@@ -61,8 +61,8 @@ def reading(where: str, way_out: str) -> Iterator[None]:
     except _OTHER as problem:
         raise damaged(where, failure_text(problem), way_out) from problem
     except (OSError, pa.ArrowException) as problem:
-        see = "let this user read it" if isinstance(problem, PermissionError) else "see that it can be read"
-        hint = f"{see}; if it is lost, {way_out}"
+        right = ", and let this user read it" if isinstance(problem, PermissionError) else ""
+        hint = f"see that it can be read{right}; if it is lost, {way_out}"
         raise CheckpointError(f"{where} cannot be read", got=failure_text(problem), hint=hint) from problem
 
 

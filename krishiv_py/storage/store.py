@@ -14,6 +14,7 @@ import errno
 import json
 import os
 import posixpath
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -453,6 +454,17 @@ def failing(what: str, path: str) -> Iterator[None]:
         hint = "see what the store says; start the query again: the batch is written again"
         got = f"{path}: {first_line(problem)}"
         raise OperatorError(what, got=got, then="the batch is not published", hint=hint) from problem
+
+
+def has_sign(text: str, sign: str) -> bool:
+    """Return whether the text of an error has a sign, such as ``403``, as a word: a duration has digits, too.
+
+    Examples
+    --------
+    >>> has_sign("status 403", "403"), has_sign("GET in 101.84031ms", "403"), has_sign("NoSuchBucketError", "NoSuchBucket")
+    (True, False, True)
+    """
+    return re.search(rf"\b{sign}\b", text) is not None if sign.isdigit() else sign in text
 
 
 def not_reached(path: str, why: str, got: str, place: str, variable: str, settings: str) -> EnvironmentSetupError:

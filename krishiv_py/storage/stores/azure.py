@@ -30,6 +30,7 @@ from krishiv_py.storage.store import (
     bucket_and_key,
     connections,
     first_line,
+    has_sign,
     not_reached,
     noted,
 )
@@ -290,9 +291,10 @@ def _why(problem: Exception) -> str:
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
     text = str(problem)
-    if isinstance(problem, FileNotFoundError) or "404" in text:
+    if isinstance(problem, FileNotFoundError) or has_sign(text, "404"):
         return "there is no such container"
-    if isinstance(problem, (PermissionDeniedError, UnauthenticatedError)) or "403" in text or "401" in text:
+    refused = has_sign(text, "403") or has_sign(text, "401")
+    if refused or isinstance(problem, (PermissionDeniedError, UnauthenticatedError)):
         return "the credentials are refused"
     if "169.254.169.254" in text:
         return "there are no credentials that can be used"

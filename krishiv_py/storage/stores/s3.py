@@ -30,6 +30,7 @@ from krishiv_py.storage.store import (
     bucket_and_key,
     connections,
     failing,
+    has_sign,
     in_bucket,
     not_reached,
     noted,
@@ -387,7 +388,7 @@ def check_s3(path: str) -> None:
 
 
 def _why(problem: str) -> str:
-    return next((why for signs, why in _WHY if any(sign in problem for sign in signs)), REFUSES)
+    return next((why for signs, why in _WHY if any(has_sign(problem, sign) for sign in signs)), REFUSES)
 
 
 def _open(scheme: str, host: str, path: str) -> tuple[Store, str]:
