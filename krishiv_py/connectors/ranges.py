@@ -24,7 +24,16 @@ from krishiv_py.errors import (
     shown,
 )
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.checks import a_number, a_switch, a_text, call_plainly, known_column, one_of, plain_methods
+from krishiv_py.plan.checks import (
+    a_number,
+    a_switch,
+    a_text,
+    call_plainly,
+    known_column,
+    one_of,
+    plain_methods,
+    refuse_coroutine,
+)
 from krishiv_py.plan.nodes import SourceNode
 from krishiv_py.plan.options.late import OF_RECORDS, Fields
 from krishiv_py.plan.schema import as_schema
@@ -255,6 +264,7 @@ def read_range(
     rule = fit.READ if of_library(source) else fit.SOURCE
     try:
         read_rows = (read or source.read)(json.loads(planned), schema.names)
+        refuse_coroutine(source.read, read_rows)
         if (
             hasattr(read_rows, "__dataframe__")
             or not isinstance(read_rows, Iterable)

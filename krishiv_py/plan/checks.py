@@ -83,7 +83,17 @@ def plain_methods(value: object, interface: type) -> None:
 
 def call_plainly(function: Callable[..., object], *args: object) -> None:
     """Call a function whose result is not used; a coroutine is refused, as a lambda around an ``async def`` returns it."""
-    result = function(*args)
+    refuse_coroutine(function, function(*args))
+
+
+def refuse_coroutine(function: Callable[..., object], result: object) -> None:
+    """Refuse the `result` of a function that is to be awaited: nobody would.
+
+    Raises
+    ------
+    PlanError
+        For a coroutine, and an asynchronous generator.
+    """
     if result is None:
         return
     if inspect.iscoroutine(result):

@@ -44,9 +44,10 @@ _STEADY_S: Final = 5
 """So long a query has to run that was started again, to have found what was away."""
 
 
-def as_error(problem: BaseException, name: str, checkpoint: str) -> KrishivError:
-    """Return the error of ours for what ended the query of this `name`."""
-    lost = gone_checkpoint(name, checkpoint) or lost_file(stack_trace(problem), name, checkpoint)
+def as_error(problem: BaseException, name: str, checkpoint: str, *, is_stopped: bool = False) -> KrishivError:
+    """Return the error of ours for what ended the query of this `name`; one that `is_stopped` has no temporary checkpoint."""
+    lost = None if is_stopped else gone_checkpoint(name, checkpoint)
+    lost = lost or lost_file(stack_trace(problem), name, checkpoint)
     error = lost or failure(problem, f"query {name!r}")
     if not error.transient and is_back(str(error)):
         error._verdict = "transient"
@@ -394,7 +395,8 @@ class StreamQuery(RunningQuery):
         return None if problem is None else self._as_error(problem)
 
     def _as_error(self, problem: BaseException) -> KrishivError:
-        error = as_error(problem, self._name, self._ledger.notes.checkpoint)
+        is_stopped = self._halt.stopping.is_set()
+        error = as_error(problem, self._name, self._ledger.notes.checkpoint, is_stopped=is_stopped)
         if error._verdict == "unknown" and self._halt.repeats:
             error._verdict = "lasting"
         return error
