@@ -704,6 +704,12 @@ class UnfinishedError(CheckpointError):
 
 def unfinished(checkpoint: str, batch: int | None) -> UnfinishedError:
     """Return the error for a checkpoint whose last batch is not finished; `batch` is None where none has begun."""
+    origin = (CheckpointNotes(checkpoint).plan() or {}).get("begun from", {})
+    if batch is None and "savepoint" in origin:
+        what, got = "the query has run no batch since it began from a savepoint", f"nothing new in {checkpoint}"
+        again = f"start(..., savepoint={shown(origin['savepoint'])})"
+        hint = f"remove {checkpoint}, and go on from that savepoint: {again}; or let the query run a batch first"
+        return UnfinishedError(what, got=got, then="its state is that of the savepoint", hint=hint)
     if batch is None:
         then = "there is no state to save"
         hint = "wait until its source has given rows; a changed plan can begin without a savepoint until then"

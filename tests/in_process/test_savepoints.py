@@ -155,6 +155,17 @@ def test_a_query_that_has_run_no_batch_has_no_state_to_save(session: Session, tm
     query.stop()
 
 
+def test_a_checkpoint_that_has_only_begun_names_the_savepoint_it_began_from(session: Session, tmp_path: Path) -> None:
+    """On Spark it has no state before its first batch: to begin without a savepoint would give all results again."""
+    path, stream, _, _ = begun(session, tmp_path)
+    query = per_minute(stream).start(MemorySink(), checkpoint=str(tmp_path / "next"), savepoint=path)
+    query.stop()
+    problem = str(savepoints.unfinished(str(tmp_path / "next"), None))
+    assert "has run no batch since it began from a savepoint" in problem
+    assert f"remove {tmp_path / 'next'}" in problem and f'savepoint="{path}"' in problem.replace("'", '"')
+    assert "without a savepoint" not in problem
+
+
 def test_wrong_calls_say_what_to_do(session: Session, tmp_path: Path) -> None:
     path, stream, _, _ = begun(session, tmp_path)
     old = str(tmp_path / "old")
