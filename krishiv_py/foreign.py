@@ -90,7 +90,7 @@ _COUNTS: Final = {
     "max": "max max_final max_window",
     "avg": f"{_AGGREGATES['avg']} describe summary",
 }
-"""Those of streams."""
+"""The same for streams, which count by more names."""
 _OF_COLUMN: Final = {
     **_AGGREGATES,
     "approx_count_distinct": "approx_count_distinct approx_n_unique",

@@ -74,7 +74,7 @@ OfTwo: TypeAlias = Annotated[Elements, Kind("OfTwo", parameters=(2, 2), python="
 OfOneOrTwo: TypeAlias = Annotated[Elements, Kind("OfOneOrTwo", parameters=(1, 2), python="Single | Pair")]
 
 
-class Deferred(Protocol):
+class LazyArgument(Protocol):
     """An argument that is computed when it is known for which rows."""
 
     constant: Any
@@ -87,7 +87,7 @@ class Deferred(Protocol):
         """Return its value for rows where `needed` is true; null or any value for others."""
 
 
-Later: TypeAlias = Annotated[Deferred, Kind("Later")]
+Later: TypeAlias = Annotated[LazyArgument, Kind("Later")]
 
 MANY: Final = 255
 

@@ -40,7 +40,7 @@ from krishiv_py.in_process.outputs import LastResults, Outputs
 from krishiv_py.in_process.sources import ClockControl, GatheredSends, StreamReader
 from krishiv_py.in_process.stage import ProcessStage, StageBucket, Workers
 from krishiv_py.kernels.spec import Moment
-from krishiv_py.kernels.state.known import check_known
+from krishiv_py.kernels.state.forms import check_forms
 from krishiv_py.kernels.state.store import stored
 from krishiv_py.kernels.watermark import Clocks
 from krishiv_py.logs import BatchLines, batch_part
@@ -794,7 +794,7 @@ def _restore(core: Core, state: StateLog, values: Mapping[Key, bytes], note: Map
     for stage, kept in zip(core.stages, note["stages"], strict=False):
         stage.buckets = changing_buckets(stage.made(1 + len(kept.get("others", ()))))
         for bucket, meta in zip(stage.buckets, [kept["meta"], *kept.get("others", ())], strict=True):
-            check_known(meta)
+            check_forms(meta)
             bucket.meta = meta
         stage.buckets[0].open_windows, stage.buckets[0].open_rows = kept["open"]  # of all buckets, until their next step
         stage.counters, stage.left = under_new_names(kept["counters"]), kept["left"]

@@ -23,10 +23,11 @@ from krishiv_py.kernels.firing import custom_trigger_of
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.watermark import ClockInput
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.nodes import FileSource, FrameSource, SourceNode, traced
+from krishiv_py.plan.nodes import FileSource, FrameSource, SourceNode
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.running import Control
 from krishiv_py.plan.schema import checked
+from krishiv_py.plan.steps import traced
 from krishiv_py.planner.physical import PhysicalPlan, SourceRead
 from krishiv_py.replay_files import Send
 from krishiv_py.runtime.ranges.folders import FolderSource

@@ -475,19 +475,6 @@ def names_time(node: Node) -> bool:
     return named
 
 
-def traced(steps: Sequence[Prefix], column: str) -> str | None:
-    """Return what a column is called before stateless steps; None where they compute it, or may change the rows."""
-    for step in reversed(steps):
-        if isinstance(step, Project):
-            made_of: Expr | None = dict(step.columns).get(column, Col(column) if column in step.envelope else None)
-            if not isinstance(made_of, Col):
-                return None
-            column = made_of.name
-        elif not isinstance(step, Filter):
-            return None
-    return column
-
-
 def streams_of(node: Node) -> tuple[tuple[str | None, Node], ...]:
     """Return the streams that a node reads: the parts of a union or of a join by name, or the only one."""
     source = source_of(node)

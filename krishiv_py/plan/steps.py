@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from krishiv_py.plan.expressions.expr import Col, columns_of, lit, unnamed
+from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, lit, unnamed
 from krishiv_py.plan.nodes import Filter, MapBatches, Prefix, Project
 
 
@@ -53,3 +53,16 @@ def uncomputed(prefix: tuple[Prefix, ...], names: Iterable[str]) -> frozenset[st
             made |= {name: Col(name) for name in step.along([*before.values()])}
             before = {name: expr.name for name, was in before.items() if isinstance(expr := made[was], Col)}
     return frozenset(before)
+
+
+def traced(steps: Sequence[Prefix], column: str) -> str | None:
+    """Return what a column is called before stateless steps; None where they compute it, or may change the rows."""
+    for step in reversed(steps):
+        if isinstance(step, Project):
+            made_of: Expr | None = dict(step.columns).get(column, Col(column) if column in step.envelope else None)
+            if not isinstance(made_of, Col):
+                return None
+            column = made_of.name
+        elif not isinstance(step, Filter):
+            return None
+    return column

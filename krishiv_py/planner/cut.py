@@ -13,22 +13,11 @@ from krishiv_py.kernels.registry import chain
 from krishiv_py.kernels.spec import FIRST_CLOCK, OperatorSpec, Times
 from krishiv_py.kernels.watermark import ONLY, ClockInput
 from krishiv_py.plan.expressions.expr import Expr, col, lit
-from krishiv_py.plan.nodes import (
-    Node,
-    Prefix,
-    Project,
-    SourceNode,
-    Stage,
-    UnionSource,
-    prefix_of,
-    source_of,
-    stages_read,
-    traced,
-)
+from krishiv_py.plan.nodes import Node, Prefix, Project, SourceNode, Stage, UnionSource, prefix_of, source_of, stages_read
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler, wanted_of
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.schema import time_name
-from krishiv_py.plan.steps import needed_columns, pruned
+from krishiv_py.plan.steps import needed_columns, pruned, traced
 from krishiv_py.planner.check import check
 
 

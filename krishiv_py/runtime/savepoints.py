@@ -29,7 +29,7 @@ from krishiv_py.connectors.ranges import NotedRanges
 from krishiv_py.engine.stage import Report
 from krishiv_py.errors import CheckpointError, failure_text, shown
 from krishiv_py.kernels.spec import Times
-from krishiv_py.kernels.state.known import check_known
+from krishiv_py.kernels.state.forms import check_forms
 from krishiv_py.kernels.state.spread import BucketContent, spread
 from krishiv_py.kernels.watermark import floor_watermark, moment_of
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
@@ -363,7 +363,7 @@ class Savepoint:
             raise missing(where, _WAY_OUT)
         with reading(where, _WAY_OUT):
             known: dict[str, Any] = _heard(data, where)["known"]
-            check_known(known)
+            check_forms(known)
         return known
 
     def names_of(self, source: int) -> list[tuple[str, int]]:
@@ -515,7 +515,7 @@ class _BucketNote(TypedDict):
 
 def _content(report: _BucketNote, where: str, mapped: bool) -> BucketContent:
     """Return the tables that a note of a bucket tells of."""
-    check_known(report["known"])
+    check_forms(report["known"])
     tables: dict[str, pa.Table] = {}
     for each in report["tables"]:
         path = f"{where}/{each['file']}"

@@ -31,13 +31,13 @@ from krishiv_py.plan.nodes import (
     Watermark,
     prefix_of,
     source_of,
-    traced,
 )
 from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns, LateEventHandler
 from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.running import BatchTime, ProcessingTime
 from krishiv_py.plan.schema import time_kind
+from krishiv_py.plan.steps import traced
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:

@@ -78,7 +78,7 @@ P = TypeVar("P", bound=TablePosition)
 
 
 @attrs.define(eq=False)
-class Known:
+class TableFacts:
     """Holds what the driver knows of a table for a while. It stays behind when a source is sent to a task.
 
     Attributes
@@ -89,7 +89,7 @@ class Known:
 
     whole: tuple[int | None, list[TableFile]] | None = None
 
-    def __reduce__(self) -> tuple[type[Known], tuple[()]]:
+    def __reduce__(self) -> tuple[type[TableFacts], tuple[()]]:
         return type(self), ()
 
 
@@ -120,7 +120,7 @@ class SnapshotSource(Source, Generic[P]):
     on_change: OnChange
     parallelism: int
     poll_seconds: float = 1.0
-    _known: Known = attrs.field(factory=Known, repr=False)
+    _known: TableFacts = attrs.field(factory=TableFacts, repr=False)
 
     _format: ClassVar[str]
     """The format with its article."""

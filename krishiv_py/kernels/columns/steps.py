@@ -39,7 +39,7 @@ def _project(step: Project, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _mask(step: Filter, batch: pa.RecordBatch) -> pa.Array:
-    """Return for which rows the condition of a filter is true; null counts as false."""
+    """Return the values of the condition of a filter; null is not true."""
     mask = evaluate(step.condition, batch)
     if not pa.types.is_boolean(mask.type):
         hint = condition_hint(python_text(step.condition), mask.type)

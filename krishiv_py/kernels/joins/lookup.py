@@ -37,7 +37,7 @@ class Validity:
 
 
 @attrs.frozen(eq=False)
-class _Known:
+class _TableIndex:
     """The index of a table: its keys, and the order of their hashes."""
 
     of: weakref.ref[pa.Table]
@@ -58,7 +58,7 @@ class Lookup:
     columns: tuple[tuple[str, str], ...]
     how: LookupType
     validity: Validity | None = None
-    _known: tuple[_Known, ...] = ()
+    _known: tuple[_TableIndex, ...] = ()
     __name__ = "lookup_join"
 
     def __getstate__(self) -> dict[str, object]:
@@ -116,14 +116,14 @@ class Lookup:
         keys = [normal_key(evaluate(pair[side], rows)) for pair in self.keys]
         return pa.Table.from_arrays(keys, names=[f"k{i}" for i in range(len(keys))])
 
-    def _index(self, table: pa.Table) -> _Known:
+    def _index(self, table: pa.Table) -> _TableIndex:
         for known in self._known:
             if known.of() is table:
                 return known
         keys = self._keys(table, 1)
         hashes = key_hashes(list(keys.columns), table.num_rows)
         order = stable_order(hashes)
-        index = _Known(weakref.ref(table), keys, hashes[order], order)
+        index = _TableIndex(weakref.ref(table), keys, hashes[order], order)
         self._known = (*(known for known in self._known if known.of() is not None), index)
         return index
 

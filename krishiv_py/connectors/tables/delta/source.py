@@ -15,9 +15,9 @@ from krishiv_py.connectors.tables.delta.place import a_place, delta_table, files
 from krishiv_py.connectors.tables.source import (
     MOST,
     Change,
-    Known,
     OnChange,
     SnapshotSource,
+    TableFacts,
     TableFile,
     TablePlace,
     TablePosition,
@@ -200,7 +200,7 @@ def _unreadable(path: str, why: str) -> SourceError:
 
 
 @attrs.define(eq=False)
-class _Known(Known):
+class _DeltaTable(TableFacts):
     """``empty``: the versions after the first number, up to the second one, bring no rows."""
 
     files: pafs.FileSystem | None = None
@@ -240,7 +240,7 @@ class DeltaSource(SnapshotSource[_Position]):
     columns_at: int
     storage: Mapping[str, str] = attrs.field(repr=False)
     until: int | None = None
-    _known: _Known = attrs.field(factory=_Known, repr=False)
+    _known: _DeltaTable = attrs.field(factory=_DeltaTable, repr=False)
 
     _format = "a Delta"
     _unit = "version"

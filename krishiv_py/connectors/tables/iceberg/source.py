@@ -23,9 +23,9 @@ from krishiv_py.connectors.tables.source import (
     AGAIN,
     MOST,
     Change,
-    Known,
     OnChange,
     SnapshotSource,
+    TableFacts,
     TableFile,
     TablePlace,
     TablePosition,
@@ -180,7 +180,7 @@ def _file(table: Any, file: Any, deletes: Iterable[Any]) -> TableFile:
 
 
 @attrs.define(eq=False)
-class _Known(Known):
+class _IcebergTable(TableFacts):
     """``table`` is open; ``change`` is what the snapshot of this number did, which is being read."""
 
     table: Any = None
@@ -229,7 +229,7 @@ class IcebergSource(SnapshotSource[_Position]):
     columns: str = attrs.field(repr=False)
     files: Mapping[str, Any] = attrs.field(repr=False)
     until: tuple[int | None] | None = None
-    _known: _Known = attrs.field(factory=_Known, repr=False)
+    _known: _IcebergTable = attrs.field(factory=_IcebergTable, repr=False)
 
     _format = "an Iceberg"
     _unit = "snapshot"

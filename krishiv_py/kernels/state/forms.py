@@ -16,7 +16,7 @@ from krishiv_py.kernels.state.store import Section
 _MOST: Final = 1 << 63
 
 
-def check_known(known: Mapping[str, Any]) -> None:
+def check_forms(known: Mapping[str, Any]) -> None:
     """See that each name has a value of its form; large maps may be in pages.
 
     Raises
