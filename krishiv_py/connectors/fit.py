@@ -262,11 +262,13 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema, rule: Rule) -> pa.Record
 
 
 _SLACK_BYTES: Final = 4_096
+"""Buffers of so few bytes are copied whole: what the rows take of them costs more to find out than to copy."""
 
 
 def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch of normal types in new memory; of a slice no more than its rows."""
-    if batch.get_total_buffer_size() <= 2 * batch.nbytes + _SLACK_BYTES:
+    size = batch.get_total_buffer_size()
+    if size <= _SLACK_BYTES or size <= 2 * batch.nbytes + _SLACK_BYTES:
         return batch.copy_to(pa.default_cpu_memory_manager())
     return pa.RecordBatch.from_arrays([copied_array(column) for column in batch.columns], schema=batch.schema)
 
