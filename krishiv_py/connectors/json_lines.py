@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from krishiv_py.connectors.fit import FILE, fit
-from krishiv_py.connectors.json_shapes import RowShape, named_twice, shape
-from krishiv_py.connectors.json_values import JsonObject, column, objects_of, plain_objects, reason
+from krishiv_py.connectors.json_shapes import RowShape, shape
+from krishiv_py.connectors.json_values import ObjectNames, RepeatingObject, column, values_of
 from krishiv_py.functions.computing.text import flags
 from krishiv_py.functions.computing.values import Mask
 
@@ -35,14 +35,12 @@ _FEW: Final = 200
 """So many texts Python reads in the time in which a pattern gets ready."""
 _AT_A_TIME: Final = 8_192
 """So many objects are in memory: the search for garbage looks at each."""
-_FEW_OBJECTS: Final = 20
-"""So many objects are read with all their names in the time in which a pattern gets ready."""
 _PART: Final = 2_048
 """So many rows are read again at a time where Arrow refuses rows that look like rows."""
 _LONG_LINE: Final = 4_000
 _MANY_LEVELS: Final = 1_000
 _BOM: Final = b"\xef\xbb\xbf"
-_ONE_LINE: Final = bytes.maketrans(b"\r\n\0", b"\t\t\n")
+_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"\t\t")
 """Line ends are blanks between values, and wrong within texts."""
 _ESCAPED: Final = re.compile(rb"\\u([0-9a-fA-F]{4})")
 _ESCAPED_OTHERWISE: Final = re.compile(r'["\\/\x00-\x1f]')
@@ -108,6 +106,8 @@ class JsonLines:
     _unit: str = attrs.field(default="us", init=False)
     _odd: bool = attrs.field(default=False, init=False)
     """True if the piece before had texts that are not as Arrow takes them."""
+    _doubt: bool = attrs.field(default=False, init=False)
+    """True if the piece before had texts that look like rows and may be none."""
 
     @classmethod
     def exact(cls, schema: pa.Schema, known: tuple[str, ...]) -> JsonLines:
@@ -123,10 +123,9 @@ class JsonLines:
         while begin < len(texts) or not parts:
             piece = texts[begin : begin + size]
             batch = None if self._odd else self._whole(piece)
-            places = np.arange(len(piece))
-            part = self._apart(piece) if batch is None else JsonRows(batch, places, [])
+            part = self._apart(texts[begin:]) if batch is None else JsonRows(batch, np.arange(len(piece)), [])
             parts.append(JsonRows(part.batch, part.places + begin, [(i + begin, why) for i, why in part.bad]))
-            begin, size = begin + size, len(texts) if self._odd else size * _GROWTH
+            begin, size = begin + (len(texts) if batch is None else size), size * _GROWTH
         batch = _one_batch([part.batch for part in parts])
         return JsonRows(batch, np.concatenate([part.places for part in parts]), [bad for part in parts for bad in part.bad])
 
@@ -139,22 +138,24 @@ class JsonLines:
     def _parts(self, block: bytes) -> Iterator[ParsedBlock]:
         """Yield the lines of a block in pieces."""
         begin, size = 0, _FIRST_BYTES
-        while len(block) - begin > size:
-            end = block.rfind(b"\n", begin, begin + size) + 1 or block.find(b"\n", begin) + 1 or len(block)
-            yield self._piece(block[begin:end])
-            begin, size = end, len(block) if self._odd else size * _GROWTH
-        if begin < len(block):
-            yield self._piece(block[begin:])
+        while begin < len(block):
+            end = len(block)
+            if end - begin > size and not self._odd:
+                end = block.rfind(b"\n", begin, begin + size) + 1 or block.find(b"\n", begin) + 1 or end
+            batch = None if self._odd else self._by_arrow_as_spelt(block[begin:end])
+            if batch is None:
+                yield self._lines_apart(block[begin:])
+                return
+            self._line += block.count(b"\n", begin, end)
+            yield ParsedBlock(batch, [])
+            begin, size = end, size * _GROWTH
 
-    def _piece(self, piece: bytes) -> ParsedBlock:
-        batch = None
-        if not self._odd:
-            if not self.as_written:
-                self._spelling = self._spelt(piece)
-            batch = self.by_arrow(piece)
-        if batch is not None:
-            self._line += piece.count(b"\n")
-            return ParsedBlock(batch, [])
+    def _by_arrow_as_spelt(self, piece: bytes) -> pa.RecordBatch | None:
+        if not self.as_written:
+            self._spelling = self._spelt(piece)
+        return self.by_arrow(piece)
+
+    def _lines_apart(self, piece: bytes) -> ParsedBlock:
         lines = piece.splitlines()
         numbers = [i for i, line in enumerate(lines) if line.strip()]
         if not self.as_written:
@@ -205,10 +206,21 @@ class JsonLines:
             fits = other.rows(array)
             if pattern is None or np.count_nonzero(fits) > np.count_nonzero(likely):
                 likely, pattern, self._unit = fits, other, unit
-        parsed = self._of_likely(texts, likely)
-        if parsed is None:
-            parsed = self._of_parts(texts, array, likely, pattern)
-        batch, empty = parsed
+        lines = texts
+        joined = (array.buffers()[2] or pa.py_buffer(b"")).to_pybytes()
+        if b"\n" in joined or b"\r" in joined:  # over several lines
+            self._odd = True
+            lines = [text.translate(_ONE_LINE) for text in texts]
+        parsed = None if self._doubt else self._of_likely(lines, likely)
+        if parsed is None and pattern is not None:
+            doubtful = likely & pattern.doubtful(array)
+            self._doubt = bool(doubtful.any())
+            if 2 * np.count_nonzero(doubtful) <= np.count_nonzero(likely):
+                likely = likely & ~doubtful
+                parsed = self._of_likely(lines, likely)
+            if parsed is None:  # or most may be rows nevertheless
+                parsed = self._of_parts(lines, likely, doubtful)
+        batch, empty = parsed or (_no_rows(self.schema), np.zeros(0, np.bool_))
         if empty.any():  # has it any other of the columns?
             self._odd = True
             doubt = np.flatnonzero(likely)[empty]
@@ -219,17 +231,15 @@ class JsonLines:
             likely = likely & kept
         return likely, batch
 
-    def _of_parts(
-        self, texts: Sequence[bytes], array: pa.Array, likely: Mask, pattern: RowShape | None
-    ) -> tuple[pa.RecordBatch, Mask]:
+    def _of_parts(self, lines: Sequence[bytes], likely: Mask, doubtful: Mask) -> tuple[pa.RecordBatch, Mask]:
         """Return texts that look like rows as Arrow reads them, part by part; `likely` becomes false for those it refuses."""
         batches, empties = [_no_rows(self.schema)], [np.zeros(0, np.bool_)]
-        for begin in range(0, len(texts), _PART):
+        for begin in range(0, len(lines), _PART):
             part = slice(begin, begin + _PART)
-            parsed = self._of_likely(texts[part], likely[part])
-            if parsed is None and pattern is not None:
-                likely[part] &= ~pattern.doubtful(array[part])
-                parsed = self._of_likely(texts[part], likely[part])
+            parsed = self._of_likely(lines[part], likely[part])
+            if parsed is None:
+                likely[part] &= ~doubtful[part]
+                parsed = self._of_likely(lines[part], likely[part])
             if parsed is None:
                 likely[part] = False
             else:
@@ -237,15 +247,10 @@ class JsonLines:
                 empties.append(parsed[1])
         return _one_batch(batches), np.concatenate(empties)
 
-    def _of_likely(self, texts: Sequence[bytes], likely: Mask) -> tuple[pa.RecordBatch, Mask] | None:
+    def _of_likely(self, lines: Sequence[bytes], likely: Mask) -> tuple[pa.RecordBatch, Mask] | None:
         if not likely.any():
             return _no_rows(self.schema), np.zeros(0, np.bool_)
-        rows = list(compress(texts, likely))
-        block = b"\n".join(rows)
-        if b"\r" in block or block.count(b"\n") >= len(rows):  # over several lines
-            self._odd = True
-            block = b"\0".join(rows).translate(_ONE_LINE)
-        return self._parsed(block, shallow=True)
+        return self._parsed(b"\n".join(compress(lines, likely)), shallow=True)
 
     def _units(self) -> tuple[str, ...]:
         """Return the units in which Arrow may read times, first the one that was right last."""
@@ -279,75 +284,70 @@ class JsonLines:
 
     def _read(self, texts: Sequence[bytes]) -> JsonRows:
         """Return the rows of as many texts as may be in memory as objects."""
-        known, wanted = frozenset(self.known), frozenset(self.schema.names)
-        rows: list[dict[str, Any]] = []
-        places: list[int] = []
-        exact: list[tuple[int, JsonObject]] = []
-        bad: dict[int, str] = {}
-        founds = plain_objects(texts, self._looked_for_twice(texts).tolist())
-        plain = self.as_written and set(map(type, founds)) == {dict}
-        for i, found in enumerate(() if plain else founds):
-            if type(found) is dict and (self.as_written or wanted <= found.keys()):
-                rows.append(found)
-                places.append(i)
-            elif type(found) is str:
-                bad[i] = found
-            else:
-                try:
-                    objects = objects_of(texts[i], lists=not self.as_written)
-                except (ValueError, RecursionError) as problem:
-                    bad[i] = reason(problem)
-                    continue
-                for each in objects:
-                    if each.twice or not (self.as_written or wanted <= each.keys()):
-                        exact.append((len(rows), each))
-                    rows.append(each)
-                    places.append(i)
-        if plain:
-            rows, places = cast("list[dict[str, Any]]", founds), list(range(len(founds)))
+        known = frozenset(self.known)
+        rows, bad = values_of(texts)
+        places = np.arange(len(rows))
+        if not all(isinstance(row, dict) for row in rows):
+            rows, places = self._of_objects(rows, bad)
         columns = [[row.get(name) for row in rows] for name in self.schema.names]
         empty = [i for i, value in enumerate(columns[0]) if value is None and known.isdisjoint(rows[i])]
-        twice: dict[str, dict[int, str]] = {}
-        for i, each in exact:
-            for values, name in zip(columns, self.schema.names, strict=True):
-                if name in each.twice or name not in each:
-                    values[i] = self._value(each, name, i, twice)
-        reasons = {i: self._strange(rows[i]) for i in empty if not self._has_any(rows[i], known)}
+        twice = self._look_up(rows, columns)
+        if not self.as_written:
+            empty = [i for i in empty if not ObjectNames(rows[i], as_written=False).has_any(known)]
+        reasons = {i: self._strange(rows[i]) for i in empty}
         arrays = []
         for values, field in zip(columns, self.schema, strict=True):
-            reasons = twice.get(field.name, {}) | reasons
+            if field.name in twice:
+                reasons = twice[field.name] | reasons
             arrays.append(column(values, field, self.as_written, reasons))
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        for i in sorted(reasons):
-            bad.setdefault(places[i], reasons[i])
-        kept = ~np.isin(places, list(bad))
+        last_first = sorted(reasons, reverse=True)  # of several objects of a text the first says why
+        bad.update(zip(places[last_first].tolist(), map(reasons.__getitem__, last_first), strict=True))
+        good = np.ones(len(texts), np.bool_)
+        good[list(bad)] = False
+        kept = good[places]
         if not kept.all():
             batch = batch.filter(pa.array(kept))
-        return JsonRows(batch, np.array(places, np.int64)[kept], sorted(bad.items()))
+        return JsonRows(batch, places[kept], [(i, bad[i]) for i in sorted(bad)])
 
-    def _has_any(self, each: Mapping[str, Any], known: frozenset[str]) -> bool:
-        return isinstance(each, JsonObject) and each.has_any(known, self.as_written)
+    def _of_objects(self, values: Sequence[Any], bad: dict[int, str]) -> tuple[list[dict[str, Any]], npt.NDArray[np.int64]]:
+        """Return the objects among some values, and the places of their texts; `bad` gets why others are none."""
+        rows: list[dict[str, Any]] = []
+        places: list[int] = []
+        for i, value in enumerate(values):
+            if isinstance(value, dict):
+                rows.append(value)
+                places.append(i)
+            elif i in bad:
+                continue
+            elif not self.as_written and type(value) is list and value and all(isinstance(one, dict) for one in value):
+                rows += value
+                places += [i] * len(value)
+            else:
+                bad[i] = "no JSON object"
+        return rows, np.array(places, np.int64)
 
-    def _looked_for_twice(self, texts: Sequence[bytes]) -> Mask:
-        """Return which texts may have one of the wanted names twice, all where that cannot be seen at a glance."""
-        if len(texts) < _FEW_OBJECTS or any(pa.types.is_nested(f.type) for f in self.schema):
-            return np.ones(len(texts), np.bool_)
-        names = self.schema.names
-        array = pa.array(texts, pa.binary()).view(pa.string())
-        try:
-            twice = flags(pc.match_substring_regex(array, named_twice(names)))
-        except pa.ArrowInvalid:  # too large for RE2
-            return np.ones(len(texts), np.bool_)
-        if self._may_be_escaped("".join(names), b"".join(texts)):
-            twice |= flags(pc.match_substring(array, "\\"))
+    def _look_up(self, rows: Sequence[dict[str, Any]], columns: Sequence[list[Any]]) -> dict[str, dict[int, str]]:
+        """Put values in `columns` whose names are spelt otherwise; return which of the wanted names appear twice, by row."""
+        by_name = dict(zip(self.schema.names, columns, strict=True))
+        wanted, texts = frozenset(by_name), {name: f"column {name!r} appears twice" for name in by_name}
+        twice: dict[str, dict[int, str]] = {}
+        for i, row in enumerate(rows):
+            repeated = wanted & row.repeated if type(row) is RepeatingObject else frozenset()
+            for name in repeated:
+                by_name[name][i] = None
+                twice.setdefault(name, {})[i] = texts[name]
+            if self.as_written or wanted <= row.keys():
+                continue
+            names = ObjectNames(row, as_written=False)
+            for name in wanted.difference(row):
+                try:
+                    spelling = names.spelling(name)
+                except ValueError:
+                    twice.setdefault(name, {})[i] = texts[name]
+                else:
+                    by_name[name][i] = None if spelling is None else row[spelling]
         return twice
-
-    def _value(self, each: JsonObject, name: str, row: int, twice: dict[str, dict[int, str]]) -> Any:
-        try:
-            return each.one("column", name, self.as_written)
-        except ValueError as problem:
-            twice.setdefault(name, {})[row] = str(problem)
-            return None
 
     def _strange(self, each: Mapping[str, Any]) -> str:
         has = ", ".join(list(each)[:20]) or "nothing"

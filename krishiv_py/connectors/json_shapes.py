@@ -42,7 +42,6 @@ def _any() -> str:
 
 
 _ANY: Final = _any()
-_BEGINS: Final = rf"\A{_WS}\{{"
 
 
 @attrs.frozen
@@ -66,7 +65,7 @@ class RowShape:
 
     def doubtful(self, texts: pa.Array) -> Mask:
         """Return which of some texts may have a name twice, or begin with a comma."""
-        return _matching(texts, self.twice) | ~_matching(texts, _BEGINS)
+        return _matching(texts, rf"\A,|{self.twice}")
 
 
 def _matching(texts: pa.Array, pattern: str) -> Mask:

@@ -12,8 +12,7 @@ import json
 import math
 import re
 import struct
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring
 from typing import Any, Final, TypeAlias
 
@@ -62,7 +61,7 @@ _HALF: Final = re.compile("[\ud800-\udfff]")
 _LOCAL: Final = rf"{DATE}(?:[ T]{_CLOCK})?"
 _ZONED: Final = rf"{DATE}[ T]{_CLOCK}{_ZONE}"
 NUMBER: Final = r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,2})?"
-_FINITE: Final = r"-?\d{1,200}(?:\.\d{1,99})?(?:[eE][+-]?\d{1,2})?"
+_FINITE: Final = r"-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,2})?"  # patterns of longer ones take their time to get ready
 INTEGERS: Final = {
     8: r"-?(?:\d|[1-9]\d|1[01]\d)",
     16: r"-?(?:0|[1-9]\d{0,3}|[12]\d{4})",
@@ -71,50 +70,61 @@ INTEGERS: Final = {
 }
 
 
-class JsonObject(dict[str, Any]):
-    """An object that knows which of its names appear twice."""
+class RepeatingObject(dict[str, Any]):
+    """An object in which a name appears twice; it has the last value of each."""
 
-    twice: frozenset[str] = frozenset()
-    _small: dict[str, list[str]] | None = None
+    __slots__ = ("pairs",)
+    pairs: list[tuple[str, Any]]
 
-    @classmethod
-    def of(cls, pairs: list[tuple[str, Any]]) -> JsonObject:
-        """From the pairs as they were written."""
-        json_object = cls(pairs)
-        if len(json_object) != len(pairs):
-            json_object.twice = frozenset(name for name, number in Counter(name for name, _ in pairs).items() if number > 1)
-        return json_object
+    @property
+    def repeated(self) -> frozenset[str]:
+        """The names that appear twice."""
+        seen, again = set[str](), set[str]()
+        for name, _ in self.pairs:
+            (again if name in seen else seen).add(name)
+        return frozenset(again)
 
-    def has_any(self, names: frozenset[str], as_written: bool) -> bool:
-        """Return whether it has one of some names, maybe twice."""
-        return not names.isdisjoint(self) or (not as_written and any(name.lower() in self._by_small() for name in names))
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of the pairs as they were written."""
+    plain = dict(pairs)
+    if len(plain) == len(pairs):
+        return plain
+    repeating = RepeatingObject(plain)
+    repeating.pairs = pairs
+    return repeating
+
+
+class ObjectNames:
+    """Finds the values of an object by name: as it is written, else (unless `as_written`) in another case."""
+
+    def __init__(self, json_object: dict[str, Any], as_written: bool) -> None:
+        self._object, self._as_written = json_object, as_written
+        self._repeated: frozenset[str] = json_object.repeated if isinstance(json_object, RepeatingObject) else frozenset()
+
+    @functools.cached_property
     def _by_small(self) -> dict[str, list[str]]:
-        if self._small is None:
-            self._small = {}
-            for one in self:
-                self._small.setdefault(one.lower(), []).append(one)
-        return self._small
+        names: dict[str, list[str]] = {}
+        for name in () if self._as_written else self._object:
+            names.setdefault(name.lower(), []).append(name)
+        return names
 
-    def one(self, kind: str, name: str, as_written: bool) -> Any:
-        """Return the value of a name as it is written, else of the one that differs in case only; None if it is missing.
+    def has_any(self, names: frozenset[str]) -> bool:
+        """Return whether it has one of some names, maybe twice."""
+        return not names.isdisjoint(self._object) or not self._by_small.keys().isdisjoint(map(str.lower, names))
+
+    def spelling(self, name: str) -> str | None:
+        """Return how the object spells a name; None if it is missing.
 
         Raises
         ------
         ValueError
             When it appears twice.
         """
-        if name in self:
-            if name not in self.twice:
-                return self[name]
-            same = [name]
-        elif as_written:
-            return None
-        else:
-            same = self._by_small().get(name.lower(), [])
-        if len(same) > 1 or (same and same[0] in self.twice):
-            raise ValueError(f"{kind} {name!r} appears twice")
-        return self[same[0]] if same else None
+        same: Sequence[str] = (name,) if name in self._object else self._by_small.get(name.lower(), ())
+        if len(same) > 1 or not self._repeated.isdisjoint(same):
+            raise ValueError(f"{name!r} appears twice")
+        return same[0] if same else None
 
 
 _KINDS: Final[dict[type, str]] = {
@@ -123,7 +133,7 @@ _KINDS: Final[dict[type, str]] = {
     bool: "a boolean",
     list: "a list",
     dict: "an object",
-    JsonObject: "an object",
+    RepeatingObject: "an object",
 }
 """JSON values in words: a number is the bytes in which it was written."""
 
@@ -132,7 +142,7 @@ _KINDS: Final[dict[type, str]] = {
 def converter(type_: pa.DataType, as_written: bool) -> Callable[[Any], Any]:
     """Return a function from JSON values (never null) to Python values that Arrow takes for the type; it raises ValueError.
 
-    Fields of objects are found as columns are: by their names `as_written`, or in another case too (:meth:`JsonObject.one`).
+    Fields of objects are found as columns are: by their names `as_written`, or in another case too (:class:`ObjectNames`).
     """
     is_ = pa.types
     if is_.is_boolean(type_):
@@ -191,11 +201,7 @@ def _float(type_: pa.DataType, value: Any) -> float:
 
 def _text(value: Any) -> str:
     """Return a text; other values as they were written, as in Spark."""
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, str):
-        return _encodable(value)
-    return str(value).lower() if isinstance(value, bool) else _encodable(_written(value))
+    return _encodable(value if type(value) is str else _written(value))
 
 
 def _encodable(text: str) -> str:
@@ -216,9 +222,9 @@ def _written(value: Any) -> str:
     if kind is str:
         return encode_basestring(value)
     if kind is list:
-        return "[" + ",".join(map(_written, value)) + "]"
-    if isinstance(value, dict):
-        return "{" + ",".join([f"{encode_basestring(k)}:{_written(v)}" for k, v in value.items()]) + "}"
+        return f"[{','.join([_written(one) for one in value])}]"
+    if kind is dict or kind is RepeatingObject:
+        return f"{{{','.join([f'{encode_basestring(name)}:{_written(one)}' for name, one in value.items()])}}}"
     return _WORDS[value]
 
 
@@ -244,11 +250,16 @@ def _list(type_: pa.DataType, as_written: bool, value: Any) -> list[Any]:
 
 
 def _struct(type_: pa.DataType, as_written: bool, value: Any) -> dict[str, Any]:
-    if not isinstance(value, JsonObject):
+    if not isinstance(value, dict):
         return dict(_refuse(value, type_))
+    names = ObjectNames(value, as_written)
     fields = {}
     for field in type_:
-        one = value.one("field", field.name, as_written)
+        try:
+            spelling = names.spelling(field.name)
+        except ValueError as problem:
+            raise ValueError(f"field {problem}") from problem
+        one = None if spelling is None else value[spelling]
         try:
             fields[field.name] = None if one is None else converter(field.type, as_written)(one)
         except ValueError as problem:
@@ -257,9 +268,9 @@ def _struct(type_: pa.DataType, as_written: bool, value: Any) -> dict[str, Any]:
 
 
 def _map(type_: pa.DataType, as_written: bool, value: Any) -> list[tuple[Any, Any]]:
-    if not isinstance(value, JsonObject):
+    if not isinstance(value, dict):
         return list(_refuse(value, type_))
-    if value.twice:
+    if isinstance(value, RepeatingObject):
         raise ValueError("a key of the map occurs twice")
     item = converter(type_.item_type, as_written)
     if pa.types.is_binary(type_.key_type):
@@ -287,80 +298,63 @@ def _other(type_: pa.DataType, value: Any) -> Any:
 
 
 Scan: TypeAlias = "Callable[[str, int], tuple[Any, int]]"
-
-
-def _scanner(**more: Any) -> Scan:
-    """Return what reads one value of a text: one for all texts, as to make one costs more than to read a row."""
-    decoder = json.JSONDecoder(parse_int=str.encode, parse_float=str.encode, parse_constant=str.encode, **more)
-    scan: Scan = getattr(decoder, "scan_once")  # noqa: B009  # which has no type
-    return scan
-
-
-_SCAN: Final = _scanner(object_pairs_hook=JsonObject.of)
-_SCAN_PLAIN: Final = _scanner()
-"""Objects become dicts, of a name that appears twice the last value: in half of the time."""
+_DECODER: Final = json.JSONDecoder(
+    parse_int=str.encode, parse_float=str.encode, parse_constant=str.encode, object_pairs_hook=_object
+)
+_SCAN: Final[Scan] = getattr(_DECODER, "scan_once")  # noqa: B009  # which has no type
+"""Reads one value of a text: one for all texts, as to make one costs more than to read a row."""
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
 
 
-def objects_of(raw: bytes, *, lists: bool) -> list[JsonObject]:
-    """Return the objects of a text: one, or (with `lists`) those of a list.
+def values_of(raws: Sequence[bytes]) -> tuple[list[Any], dict[int, str]]:
+    """Return the value of each text, None for a text that has none, and why, by place.
 
-    Raises
-    ------
-    ValueError
-        When it is anything else; :func:`reason` says it in words.
+    One call reads all texts up to the next that has none.
     """
-    text = raw.decode("utf-8")
+    problems: dict[int, str] = {}
+    texts = _decoded(raws, problems)
+    found: list[tuple[Any, int]] = []
+    values = map(_SCAN, texts, itertools.repeat(0))
+    while len(found) < len(texts):
+        try:
+            found.extend(values)
+            if len(found) < len(texts):  # no value begins where one was expected, maybe after blanks
+                found.append(_after_all_blanks(texts[len(found)]))
+        except (ValueError, RecursionError) as problem:
+            problems[len(found)] = reason(problem)
+            found.append((None, len(texts[len(found)])))
+    for i, (text, (_, end)) in enumerate(zip(texts, found, strict=True)):
+        if end < len(text) and (end := _after_blanks(text, end)) < len(text):
+            problems[i] = _incomplete("Extra data", end)
+    return [None if i in problems else value for i, (value, _) in enumerate(found)], problems
+
+
+def _decoded(raws: Sequence[bytes], problems: dict[int, str]) -> list[str]:
+    try:
+        return list(map(bytes.decode, raws))
+    except UnicodeDecodeError:
+        texts = []
+    for i, raw in enumerate(raws):
+        try:
+            texts.append(raw.decode())
+        except UnicodeDecodeError as problem:
+            problems[i] = reason(problem)
+            texts.append("null")
+    return texts
+
+
+def _after_all_blanks(text: str) -> tuple[Any, int]:
     if text.startswith("\ufeff"):
         raise json.JSONDecodeError("Unexpected UTF-8 BOM (decode using utf-8-sig)", text, 0)
     try:
-        value, end = _SCAN(text, 0 if text.startswith("{") else _after_blanks(text, 0))
+        return _SCAN(text, _after_blanks(text, 0))
     except StopIteration as problem:
         raise json.JSONDecodeError("Expecting value", text, problem.value) from None
-    if end < len(text) and (end := _after_blanks(text, end)) < len(text):
-        raise json.JSONDecodeError("Extra data", text, end)
-    objects = value if lists and isinstance(value, list) else [value]
-    if not all(isinstance(o, JsonObject) for o in objects) or not objects:
-        raise ValueError("no JSON object")
-    return objects
 
 
 def _after_blanks(text: str, begin: int) -> int:
     blanks = _BLANKS.match(text, begin)
     return begin if blanks is None else blanks.end()
-
-
-def plain_objects(raws: Sequence[bytes], alone: Iterable[bool]) -> list[dict[str, Any] | str | None]:
-    """Return the object of each text, in which no name is looked for twice, or the reason why the text is no row.
-
-    Those to be read `alone` are None, as are others of which only :func:`objects_of` can tell.
-    """
-    try:
-        texts = ["" if apart or raw[:1] != b"{" else raw.decode() for raw, apart in zip(raws, alone, strict=True)]
-    except UnicodeDecodeError:
-        texts = ["" if apart or raw[:1] != b"{" else _decoded(raw) for raw, apart in zip(raws, alone, strict=True)]
-    found: list[Any] = []
-    values = map(_SCAN_PLAIN, texts, itertools.repeat(0))
-    while len(found) < len(texts):
-        try:
-            found.extend(values)
-        except (ValueError, RecursionError) as problem:
-            found.append((reason(problem), len(texts[len(found)])))
-            continue
-        if len(found) < len(texts):  # a value was expected
-            found.append((None, len(texts[len(found)])))
-    objects: list[dict[str, Any] | str | None] = [value for value, _ in found]
-    for i, (text, (_, end)) in enumerate(zip(texts, found, strict=True)):
-        if end < len(text) and (end := _after_blanks(text, end)) < len(text):
-            objects[i] = _incomplete("Extra data", end)
-    return objects
-
-
-def _decoded(raw: bytes) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return ""
 
 
 def reason(problem: Exception) -> str:
@@ -384,26 +378,27 @@ def column(values: Sequence[Any], field: pa.Field, as_written: bool, reasons: di
     if len(reasons) == len(values):
         return pa.nulls(len(values), field.type)
     if reasons:  # such objects cannot be rows, whatever else is wrong with them
-        values = [None if i in reasons else value for i, value in enumerate(values)]
+        values = list(values)
+        for i in reasons:
+            values[i] = None
     made, rest, wrong = _together(values, field.type)
     if wrong:
-        kind = _KINDS[_ways(field.type)[0].kinds[0]]
         half = pa.types.is_string(field.type)
-        reasons |= dict.fromkeys(
-            wrong, f"column {field.name!r}: {_HALF_A_PAIR}" if half else _misfit(field.name, kind, field.type)
-        )
+        word = _KINDS[_ways(field.type)[0].kinds[0]]
+        why = f"column {field.name!r}: {_HALF_A_PAIR}" if half else _misfit(field.name, word, field.type)
+        reasons |= dict.fromkeys(wrong, why)
+    taken = _taken(field.type)
+    if rest and taken:
+        misfits = {kind: _misfit(field.name, word, field.type) for kind, word in _KINDS.items() if kind not in taken}
+        reasons |= {i: misfits[kind] for i in rest if (kind := type(values[i])) not in taken}
+        rest = [i for i in rest if i not in reasons]
     if not rest:
         return made
-    convert, taken = converter(field.type, as_written), _taken(field.type)
+    convert = converter(field.type, as_written)
     alone: list[Any] = []
     for i in rest:
-        value = values[i]
         try:
-            if taken and type(value) not in taken:
-                reasons[i] = _misfit(field.name, _KINDS[type(value)], field.type)
-                alone.append(None)
-            else:
-                alone.append(convert(value))
+            alone.append(convert(values[i]))
         except (ValueError, RecursionError) as problem:
             reasons[i] = f"column {field.name!r}: {problem}" if isinstance(problem, ValueError) else reason(problem)
             alone.append(None)
@@ -488,9 +483,11 @@ def _together(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, list
         return pa.array(values, type_), [], []
     made, wrong = pa.nulls(len(values), type_), np.zeros(len(values), np.bool_)
     rest = np.array([v is not None for v in values], np.bool_)
-    if ways and not kinds.isdisjoint(ways[0].kinds):
+    if ways and (pa.types.is_string(type_) or not kinds.isdisjoint(ways[0].kinds)):
         taken = ways[0].kinds
-        some = values if kinds.issubset(taken) else [v if type(v) in taken else None for v in values]
+        some: Sequence[Any] = values
+        if not kinds.issubset(taken):
+            some = _as_written(values) if pa.types.is_string(type_) else [v if type(v) in taken else None for v in values]
         try:
             texts = pa.array(some, pa.string())
         except UnicodeEncodeError:
@@ -515,6 +512,17 @@ def _together(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, list
             far = [i for i in np.flatnonzero(rest).tolist() if type(values[i]) is bytes and _too_far(values[i])]
             wrong[far] = True
     return made, np.flatnonzero(rest & ~wrong).tolist(), np.flatnonzero(wrong).tolist()
+
+
+def _as_written(values: Sequence[Any]) -> list[str | bytes | None]:
+    """Return values as texts, None for those that are nested too deeply."""
+    texts: list[str | bytes | None] = []
+    for value in values:
+        try:
+            texts.append(value if value is None or type(value) in (str, bytes) else _written(value))
+        except RecursionError:
+            texts.append(None)
+    return texts
 
 
 def _too_far(number: bytes) -> bool:

@@ -57,8 +57,9 @@ def decode_json(schema: pa.Schema, known: tuple[str, ...], values: Sequence[byte
     rows = JsonLines.exact(schema, known).rows(texts)
     if len(texts) == len(values):
         return DecodedRows(rows.batch, tuple(rows.bad))
-    places = [i for i, v in enumerate(values) if v is not None]
-    bad = [(places[i], why) for i, why in rows.bad] + [(i, NO_VALUE) for i, v in enumerate(values) if v is None]
+    missing = [i for i, v in enumerate(values) if v is None]
+    places = np.delete(np.arange(len(values)), missing)
+    bad = [(int(places[i]), why) for i, why in rows.bad] + [(i, NO_VALUE) for i in missing]
     return DecodedRows(rows.batch, tuple(sorted(bad)))
 
 
