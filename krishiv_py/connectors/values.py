@@ -28,6 +28,7 @@ import zoneinfo
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
+import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,6 +74,8 @@ _ISO_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _Flags: TypeAlias = "np.ndarray[Any, Any]"
 _WRONG: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, ArithmeticError)
 _NONE: Final = type(None)
+_TIMES: Final[frozenset[type]] = frozenset({dt.datetime, _NONE})
+_NUMPY_DAY: Final = np.dtype("datetime64[D]")
 _EXACT: Final = decimal.Context(prec=200, Emin=-100_000, Emax=100_000, traps=[decimal.Inexact, decimal.InvalidOperation])
 _UNIT_US: Final = {
     "W": 604_800_000_000,
@@ -84,8 +87,6 @@ _UNIT_US: Final = {
     "us": 1,
 }
 _PARTS_OF_US: Final = {"ns": 1_000, "ps": 1_000_000, "fs": 1_000_000_000, "as": 1_000_000_000_000}
-_WHOLE_ZONES: Final = (zoneinfo.ZoneInfo,)
-"""Zones whose offsets have no microseconds, which Arrow would drop."""
 _INT64: Final = 1 << 63
 _PANDAS_NULLS: Final = ("NaTType", "NAType")
 
@@ -215,9 +216,7 @@ def _at_once(values: Sequence[Any], type_: pa.DataType) -> pa.Array | None:
         if str in map(type, values):
             return _common_times(pa.array(values, pa.string()), type_)
         zones = {value.tzinfo for value in values if value is not None}
-        if not all(zone is None or (type_.tz and isinstance(zone, _WHOLE_ZONES)) for zone in zones - {dt.timezone.utc}):
-            return None
-        if not type_.tz and zones - {None}:
+        if not all(map(_is_whole_zone, zones)) or (not type_.tz and zones - {None}):
             return None
     if pa.types.is_float32(type_):
         wide = pa.array(values, pa.float64())
@@ -260,19 +259,23 @@ def _apart(values: Sequence[Any], type_: pa.DataType, unfit: dict[int, UnfitErro
         rest[places] = False
     alone = np.flatnonzero(rest)
     exact = _carefully(values, alone.tolist(), type_, careful, unfit)
-    order = np.argsort(np.concatenate([*(places for places, _ in parts), alone]), kind="stable")
+    order = np.empty(len(values), np.int64)
+    order[np.concatenate([*(places for places, _ in parts), alone])] = np.arange(len(values))
     return pa.concat_arrays([*(part for _, part in parts), exact]).take(pa.array(order))
 
 
 def _together(values: Sequence[Any], type_: pa.DataType, plain: frozenset[type]) -> Iterator[tuple[_Flags, pa.Array]]:
     """Yield values that are taken at once, of one kind or times as texts of one form, with their places."""
+    kinds = _Kinds.of(values)
     if pa.types.is_timestamp(type_):
-        yield from _texts_together(values, type_)
-        likely = [_is_plain_time(value) for value in values]
+        yield from _texts_together(*kinds.some({str}), type_)
+        places, some = kinds.some(_TIMES)
+        whole = list(map(_is_plain_time, some))
+        places, some = places[whole], list(itertools.compress(some, whole))
     else:
-        likely = [kind in plain for kind in map(type, values)]
-    places = np.flatnonzero(likely)
-    some = [values[i] for i in places.tolist()]
+        places, some = kinds.some(plain)
+    if pa.types.is_timestamp(type_) or pa.types.is_date32(type_):
+        yield from _of_numpy_together(*kinds.some({np.datetime64}), type_)
     with contextlib.suppress(*_WRONG):  # each of them alone shows which one it is
         if pa.types.is_signed_integer(type_):
             wide = pa.array(some, pa.int64())
@@ -282,22 +285,65 @@ def _together(values: Sequence[Any], type_: pa.DataType, plain: frozenset[type])
             yield places, part
 
 
-def _texts_together(values: Sequence[Any], type_: pa.DataType) -> Iterator[tuple[_Flags, pa.Array]]:
-    places = np.flatnonzero(np.fromiter((type(value) is str for value in values), np.bool_, len(values)))
+@attrs.frozen(eq=False)
+class _Kinds:
+    """The Python types of some values, each type once, and which of them each value has."""
+
+    values: Sequence[Any]
+    types: Collection[type]
+    numbers: _Flags
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> _Kinds:
+        kinds = list(map(type, values))
+        numbers = {kind: i for i, kind in enumerate(set(kinds))}
+        return cls(values, list(numbers), np.fromiter(map(numbers.__getitem__, kinds), np.int64, len(kinds)))
+
+    def some(self, wanted: Collection[type]) -> tuple[_Flags, list[Any]]:
+        """Return the values of some types, after their places."""
+        marks = np.array([kind in wanted for kind in self.types], np.bool_)[self.numbers]
+        return np.flatnonzero(marks), list(itertools.compress(self.values, marks.tolist()))
+
+
+def _texts_together(places: _Flags, values: Sequence[str], type_: pa.DataType) -> Iterator[tuple[_Flags, pa.Array]]:
     with contextlib.suppress(*_WRONG):
-        texts = pa.array([values[i] for i in places.tolist()], pa.string())
+        texts = pa.array(values, pa.string())
         for ending, written in _WRITTEN:
             common = pc.match_substring_regex(texts, _COMMON_TIME + ending)
             if (part := _exact_times(texts.filter(common), written, type_)) is not None:
                 yield places[common.to_numpy(zero_copy_only=False)], part
+            places, texts = places[~common.to_numpy(zero_copy_only=False)], texts.filter(pc.invert(common))
 
 
-def _is_plain_time(value: Any) -> bool:
+def _of_numpy_together(
+    places: _Flags, values: Sequence[np.datetime64], type_: pa.DataType
+) -> Iterator[tuple[_Flags, pa.Array]]:
+    """Yield times and days of NumPy that are of one unit, as far as nothing of them is lost."""
+    units = {value.dtype for value in values}
+    if len(units) != 1 or (pa.types.is_date32(type_) and units != {_NUMPY_DAY}):
+        return
+    times = np.array(values)
+    if pa.types.is_date32(type_):
+        exact = np.isnat(times) | ((times >= np.datetime64("0001-01-01")) & (times <= np.datetime64("9999-12-31")))
+        yield places[exact], pa.array(times[exact], type_)
+    elif np.datetime_data(times.dtype)[0] == "generic":
+        yield places[np.isnat(times)], pa.nulls(np.count_nonzero(np.isnat(times)), type_)
+    else:
+        in_us = times.astype("datetime64[us]")
+        exact = np.isnat(times) | (in_us.astype(times.dtype) == times)
+        yield places[exact], pa.array(in_us[exact]).cast(pa.int64()).cast(type_)
+
+
+def _is_plain_time(value: dt.datetime | None) -> bool:
     """Return whether a value is null, or a time in a zone of whole offsets."""
-    if type(value) is not dt.datetime:
-        return value is None
-    zone = value.tzinfo
-    return zone is None or zone is dt.timezone.utc or isinstance(zone, _WHOLE_ZONES)
+    return value is None or _is_whole_zone(value.tzinfo)
+
+
+def _is_whole_zone(zone: dt.tzinfo | None) -> bool:
+    """Return whether no offset of a zone has microseconds, which Arrow would drop."""
+    if zone is None or zone is dt.timezone.utc or isinstance(zone, zoneinfo.ZoneInfo):
+        return True
+    return type(zone) is dt.timezone and not zone.utcoffset(None).microseconds
 
 
 def _carefully(

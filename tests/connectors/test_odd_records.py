@@ -91,6 +91,14 @@ VALUES += [
     dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=5))),
 ]
 VALUES += [dt.timedelta(seconds=1), np.timedelta64(5, "ms"), pa.scalar(5), pa.scalar("a"), np.array(7), object()]
+VALUES += [dt.datetime(2024, 5, 1, 10, tzinfo=dt.timezone(dt.timedelta(hours=2, microseconds=each))) for each in (0, 5)]
+OF_NUMPY: list[np.datetime64[Any]] = [
+    np.datetime64(text) for text in ("2024", "2024-05", "2024-05-01", "0000-12-31", "9999-12-31", "10000-01-01")
+]
+OF_NUMPY += [np.datetime64("2024-05-01T10:00:00.123456" + digits) for digits in ("", "000", "789", "000001")]
+OF_NUMPY += [np.datetime64("NaT", "D"), np.datetime64("NaT", "ns"), np.datetime64(7, ("D", 3)), np.datetime64(10**18, "as")]
+OF_NUMPY += [np.datetime64(2**62, "s"), np.datetime64(-(2**62), "ms"), np.datetime64(10**14, "D")]
+VALUES += OF_NUMPY
 TYPES = [
     pa.bool_(),
     pa.int8(),
@@ -141,6 +149,20 @@ def test_a_value_is_what_it_is_alone(type_: pa.DataType) -> None:
             assert (caught.value.row, f"{caught.value} {caught.value.hint} {caught.value.path}") == wrong[0]
         good = chance.choices(fits, k=50)
         assert str(column([VALUES[i] for i in good], type_)) == str(pa.concat_arrays([each[i] for i in good]))
+
+
+@pytest.mark.parametrize("type_", [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.date32()], ids=str)
+@pytest.mark.parametrize("value", OF_NUMPY, ids=repr)
+def test_times_of_numpy_are_taken_together_as_they_are_one_by_one(value: np.datetime64[Any], type_: pa.DataType) -> None:
+    unfit: dict[int, UnfitError] = {}
+    careful = values._rules(type_)[1]
+    assert careful is not None
+    one_by_one = values._carefully([value], [0], type_, careful, unfit)
+    array, problems = fitting([value] * 3, type_)
+    assert array.cast(pa.int64() if type_ != pa.date32() else pa.int32()).to_pylist() == (
+        one_by_one.cast(pa.int64() if type_ != pa.date32() else pa.int32()).to_pylist() * 3
+    )
+    assert [(str(problem), problem.hint) for problem in problems.values()] == [(str(p), p.hint) for p in unfit.values()] * 3
 
 
 DECODERS: dict[str, tuple[pa.Schema, str, Callable[[int], bytes], Any]] = {
