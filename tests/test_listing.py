@@ -23,7 +23,8 @@ from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.ranges.planning import RangePlanner
 from krishiv_py.runtime.ranges.spark_files import convert
 from krishiv_py.runtime.reading import file_reader
-from krishiv_py.storage.files import files_at
+from krishiv_py.storage import files
+from krishiv_py.storage.files import QuietFolders, files_at
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -52,6 +53,102 @@ def test_files_are_listed_by_time_then_name_whatever_order_the_folder_has(tmp_pa
     put(tmp_path / "empty.json", "")
     last = {name: i for i, name in random.Random(1).sample(wanted, len(wanted))}
     assert names(tmp_path, tmp_path) == ["old.json", *sorted(last, key=lambda n: (last[n], str(tmp_path / n))), "new.json"]
+
+
+class Lister:
+    """Lists what is new below a folder of which it knows what it listed; counts the folders that it looked into."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.quiet, self.looked, self._listing = root, QuietFolders(), 0, os.listdir
+        self.known: dict[str, set[str]] = {}
+        monkeypatch.setattr(os, "listdir", self._listdir)
+        monkeypatch.setattr(files, "_SURE_S", 1e9)
+
+    def _listdir(self, path: Any) -> Any:
+        self.looked += 1
+        return self._listing(path)
+
+    def new(self) -> list[str]:
+        self.looked = 0
+        found = files_at(str(self.root), literal=True, known=lambda folder: self.known.get(folder, ()), quiet=self.quiet)
+        for file in found:
+            self.known.setdefault(os.path.dirname(file.real), set()).add(os.path.basename(file.real))
+        return [file.path.removeprefix(f"file:{self.root}/") for file in found]
+
+
+def settled(root: Path, at_s: int) -> None:
+    """Let the last change of all folders be long ago."""
+    for folder, _, _ in os.walk(root):
+        os.utime(folder, ns=(at_s * 1_000_000_000 + 7, at_s * 1_000_000_000 + 7))
+
+
+def test_a_folder_that_has_not_changed_is_not_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lister = Lister(tmp_path, monkeypatch)
+    put(tmp_path / "1/a.json")
+    put(tmp_path / "2/a.json")
+    assert lister.new() == ["1/a.json", "2/a.json"]
+    settled(tmp_path, 1)
+    assert (lister.new(), lister.looked) == ([], 3), "nothing shows yet that the times of folders change"
+    put(tmp_path / "1/b.json")
+    assert lister.new() == ["1/b.json"]
+    settled(tmp_path, 2)
+    assert (lister.new(), lister.looked) == ([], 3)
+    assert (lister.new(), lister.looked) == ([], 0)
+    put(tmp_path / "2/b.json")
+    assert (lister.new(), lister.looked) == (["2/b.json"], 1)
+    assert (lister.new(), lister.looked) == ([], 1), "more may come in the same tick of the clock"
+    put(tmp_path / "3/a.json")
+    assert lister.new() == ["3/a.json"]
+
+
+def test_a_file_system_that_tells_no_changes_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lister = Lister(tmp_path, monkeypatch)
+    for number in range(6):
+        put(tmp_path / f"{number}.json")
+        settled(tmp_path, 1)
+        assert lister.new() == [f"{number}.json"]
+        assert lister.new() == []
+
+
+def test_all_folders_are_looked_into_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another machine may write there, whose changes this one hears of late."""
+    lister = Lister(tmp_path, monkeypatch)
+    for number in range(3):
+        put(tmp_path / f"{number}.json")
+        assert lister.new() == [f"{number}.json"]
+        settled(tmp_path, number)
+        assert lister.new() == []
+    put(tmp_path / "late.json")
+    settled(tmp_path, 2)
+    assert lister.new() == []
+    monkeypatch.setattr(files, "_SURE_S", 0.0)
+    assert lister.new() == ["late.json"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_folders_that_are_passed_over_hold_nothing_new(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(seed)
+    (tmp_path / "in").mkdir()
+    lister = Lister(tmp_path / "in", monkeypatch)
+    for step in range(150):
+        place = tmp_path / "in" / chance.choice(["", "a", "b", "a/c", "b/d/e", "_hidden"])
+        what = chance.randrange(7)
+        if what == 0:
+            put(place / f"{step}.json", chance.choice(["", "x"]))
+        elif what == 1:
+            put(tmp_path / f"else/{step}.json")
+            place.mkdir(parents=True, exist_ok=True)
+            (place / f"{step}.json").symlink_to(tmp_path / f"else/{step}.json")
+        elif what == 2 and place.is_dir() and (there := sorted(place.glob("*.json"))):
+            put(chance.choice(there), "more")  # into a file that is empty, or known
+        elif what == 3 and place.is_dir() and place != lister.root:
+            place.rename(tmp_path / "in" / f"moved{step}")
+        elif what == 4 and place.is_dir() and (there := sorted(place.glob("*.json"))):
+            chance.choice(there).unlink()
+        elif what == 5:
+            settled(tmp_path, step)
+        plain = files_at(str(lister.root), literal=True, known=lambda folder: lister.known.get(folder, ()))
+        assert lister.new() == [file.path.removeprefix(f"file:{lister.root}/") for file in plain]
 
 
 def test_a_link_gives_no_file_twice_and_loops_end(tmp_path: Path) -> None:
@@ -105,7 +202,8 @@ def test_a_folder_that_cannot_be_entered_is_named() -> None:
     put(tmp_path / "in/locked/a.json")
     code = f"""
 import os
-from krishiv_py.storage.files import files_at
+from krishiv_py.storage import files
+from krishiv_py.storage.files import QuietFolders, files_at
 from krishiv_py.errors import SourceError
 if os.geteuid() == 0: os.setuid(65534)
 try: files_at({str(tmp_path / "in")!r}, literal=True)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import posixpath
 import re
 import stat
+import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final, TypeAlias
 from urllib.parse import quote, unquote
@@ -171,7 +173,55 @@ def nothing_known(folder: str) -> Container[str]:
     return ()
 
 
-def files_at(path: str, *, literal: bool, known: Known = nothing_known) -> list[File]:
+_SETTLED_NS: Final = 20_000_000
+_SETTLED_COARSE_NS: Final = 2_100_000_000
+_SURE_S: Final = 5.0
+
+
+@attrs.define(eq=False)
+class QuietFolders:
+    """Folders of this machine in which every name was known, so that they are looked into only when they have changed.
+
+    The time of a folder's last change says so. It is believed of a file system once it was seen to change with a new name, and
+    no more once it did not. Every few seconds all folders are looked into, whatever it says: another machine may write there.
+    """
+
+    _looked: dict[str, tuple[tuple[int, int], list[str] | None]] = attrs.field(factory=dict)
+    """Which folder it was and the time of its last change, and the folders in it if all else was known."""
+    _believed: dict[int, bool] = attrs.field(factory=dict)
+    _sure_s: float = -math.inf
+    _all: bool = True
+
+    def begin(self) -> None:
+        """Begin to list the files of a source."""
+        now_s = time.monotonic()
+        self._all = now_s - self._sure_s >= _SURE_S
+        if self._all:
+            self._sure_s = now_s
+
+    def forget(self) -> None:
+        """Look into all folders the next time: a name may be known no more."""
+        self._looked.clear()
+
+    def inside(self, folder: str, facts: os.stat_result) -> list[str] | None:
+        """Return the names of folders in a folder in which nothing is new; None where it has to be looked into."""
+        if self._all or not self._believed.get(facts.st_dev):
+            return None
+        state, inside = self._looked.get(folder, (None, None))
+        return inside if state == (facts.st_ino, facts.st_mtime_ns) else None
+
+    def looked(self, folder: str, facts: os.stat_result, began_ns: int, inside: list[str] | None) -> None:
+        """Take note of the folders in a folder that was looked into from a time on; None where something is new."""
+        before, quiet = self._looked.get(folder, (None, None))
+        state = facts.st_ino, facts.st_mtime_ns
+        if quiet is not None and inside is None:
+            self._believed[facts.st_dev] = before != state and self._believed.get(facts.st_dev, True)
+        coarse = facts.st_mtime_ns % 1_000_000_000 == 0
+        settled = facts.st_mtime_ns < began_ns - (_SETTLED_COARSE_NS if coarse else _SETTLED_NS)
+        self._looked[folder] = state, inside if settled else None
+
+
+def files_at(path: str, *, literal: bool, known: Known = nothing_known, quiet: QuietFolders | None = None) -> list[File]:
     """List the files at a path, the oldest first, and by name where modification times are equal.
 
     Parameters
@@ -182,6 +232,8 @@ def files_at(path: str, *, literal: bool, known: Known = nothing_known) -> list[
         Whether it is not a pattern, though it may look like one.
     known : callable
         The names of a folder that are to be left out.
+    quiet : QuietFolders or None
+        Folders that need not be looked into; None to look into all.
 
     Raises
     ------
@@ -191,7 +243,7 @@ def files_at(path: str, *, literal: bool, known: Known = nothing_known) -> list[
     store, root = store_at(path)
     try:
         roots = [root] if literal or not PATTERN.search(root) else _matching(store, root)
-        files = list(_local(roots, known) if store.local else _remote(store, roots, known))
+        files = list(_local(roots, known, quiet or QuietFolders()) if store.local else _remote(store, roots, known))
     except (OSError, pa.ArrowException) as problem:
         raise _unreadable(path, problem) from problem
     log = f"{roots[0]}/_spark_metadata" if len(roots) == 1 else ""
@@ -213,8 +265,9 @@ def _unreadable(path: str, problem: Exception) -> SourceError:
     return SourceError("a folder cannot be read", got=f"{where}: {getattr(problem, 'strerror', None) or problem}", hint=hint)
 
 
-def _local(roots: list[str], known: Known) -> Iterator[File]:
+def _local(roots: list[str], known: Known, quiet: QuietFolders) -> Iterator[File]:
     """Yield the files below folders of this machine; a link to what is found elsewhere gives nothing more."""
+    quiet.begin()
     folders = list[tuple[str, str | None]]((root, None) for root in reversed(roots))
     links, seen, linked = list[str](), set[str](), set[str]()
     while folders or links:
@@ -242,25 +295,37 @@ def _local(roots: list[str], known: Known) -> Iterator[File]:
         if real in seen:
             continue
         seen.add(real)
-        taken, below = known(real), real.rstrip("/")
+        taken, below, began_ns = known(real), real.rstrip("/"), time.time_ns()
         try:
-            names = os.listdir(shown)
+            opened = os.open(shown, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:  # it went meanwhile
             continue
-        for name in names:
-            if name in taken or hidden(name):
+        try:
+            facts = os.fstat(opened)
+            inside = quiet.inside(real, facts)
+            names = os.listdir(opened) if inside is None else ()
+        finally:
+            os.close(opened)
+        new, found = False, list[str](inside or ())
+        for name in itertools.filterfalse(taken.__contains__, names):  # of many names nearly all are known
+            if hidden(name):
                 continue
             path = f"{shown.rstrip('/')}/{name}"
             try:
-                facts = os.lstat(path)
+                of_name = os.lstat(path)
             except FileNotFoundError:
                 continue
-            if stat.S_ISLNK(facts.st_mode):
+            if stat.S_ISDIR(of_name.st_mode):
+                found.append(name)
+            elif stat.S_ISLNK(of_name.st_mode):
+                new = True
                 links.append(path)
-            elif stat.S_ISDIR(facts.st_mode):
-                folders.append((path, f"{below}/{name}"))
-            elif stat.S_ISREG(facts.st_mode) and not passed_over(name):
-                yield File(f"file:{path}", facts.st_size, facts.st_mtime_ns, f"{below}/{name}")
+            elif stat.S_ISREG(of_name.st_mode) and not passed_over(name):
+                new = True
+                yield File(f"file:{path}", of_name.st_size, of_name.st_mtime_ns, f"{below}/{name}")
+        if inside is None:
+            quiet.looked(real, facts, began_ns, None if new else found)
+        folders += [(f"{shown.rstrip('/')}/{name}", f"{below}/{name}") for name in found]
 
 
 def _linked(path: str, seen: set[str], linked: set[str], known: Known) -> Iterator[File]:

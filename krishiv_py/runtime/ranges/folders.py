@@ -31,7 +31,7 @@ from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.runtime.ranges.limits import Limit
 from krishiv_py.runtime.reading import FileReader, ScannedRows, gone, shown_path
 from krishiv_py.storage.checksums import missing, sealed_parquet
-from krishiv_py.storage.files import PATTERN, File, facts_of, files_at, is_local_path, store_at
+from krishiv_py.storage.files import PATTERN, File, QuietFolders, facts_of, files_at, is_local_path, store_at
 from krishiv_py.storage.store import Store
 
 _NAMED: Final = 3
@@ -198,6 +198,7 @@ class _Driver:
     no_more: bool = False
     limit: Limit | None = None
     """The bytes of files that a batch takes; None for all that are there."""
+    quiet: QuietFolders = attrs.field(factory=QuietFolders)
 
     def __reduce__(self) -> tuple[type[_Driver], tuple[()]]:
         return _Driver, ()
@@ -236,6 +237,7 @@ class FolderSource(Source):
     def plans(self, taken: PlannedNames) -> None:
         """Plan from here on, without the files that were taken."""
         self._driver.taken, self._driver.pending, self._driver.no_more = taken, [], False
+        self._driver.quiet.forget()
 
     def bounded_by(self, limit: Limit) -> None:
         """Let a batch take no more bytes of files than the limit, where no number of files is set."""
@@ -278,7 +280,7 @@ class FolderSource(Source):
     def _list(self) -> None:
         driver, begun = self._driver, time.monotonic()
         assert driver.taken is not None
-        driver.pending = files_at(self.files.path, literal=self.files.literal, known=driver.taken.known)
+        driver.pending = files_at(self.files.path, literal=self.files.literal, known=driver.taken.known, quiet=driver.quiet)
         if self.files.only is not None:
             driver.pending = [file for file in driver.pending if file.real in self.files.only]
         if not driver.pending and not self.files.bounded:
@@ -315,6 +317,7 @@ class FolderSource(Source):
             if now is not None and (size is None or now == (size, mtime_ns)):
                 self._put_away(path)
             taken.forget(real)  # what is there now, or comes there later, is another file
+            self._driver.quiet.forget()
 
     def _put_away(self, path: str) -> None:
         store, where = store_at(path)
