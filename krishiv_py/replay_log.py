@@ -149,6 +149,11 @@ class ReplayLog:
     _id: bytes = attrs.field(default=b"", init=False, eq=False)
 
     @property
+    def is_there(self) -> bool:
+        """Return whether something was sent there before."""
+        return os.path.exists(f"{self.folder}/{_INDEX}")
+
+    @property
     def in_segments(self) -> bool:
         """Return whether the sends of the stream are in segments."""
         return self._in_segments() is not None

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from krishiv_py.in_process import runner as process
     from krishiv_py.planner import several
     from krishiv_py.planner.physical import PhysicalPlan
+    from krishiv_py.runtime import savepoints
     from krishiv_py.runtime import session as running
     from krishiv_py.spark import runtime, sessions
     from krishiv_py.spark.setup import config as profiles
@@ -55,6 +56,7 @@ else:  # importing the package must import no Spark
     past = lazy("krishiv_py.in_process.history")
     process = lazy("krishiv_py.in_process.runner")
     several = lazy("krishiv_py.planner.several")
+    savepoints = lazy("krishiv_py.runtime.savepoints")
     running = lazy("krishiv_py.runtime.session")
     runtime = lazy("krishiv_py.spark.runtime")
     sessions = lazy("krishiv_py.spark.sessions")
@@ -336,6 +338,8 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
             hint = "give a folder of this machine, or a mounted one; checkpoint and outputs may be on s3a://, gs:// or hdfs://"
             raise PlanError("the spool of a memory stream needs a file system", got=shown(given), then=then, hint=hint)
         folder = str(Path(given).absolute())
+        if spool is not None and not ReplayLog(folder).is_there:
+            savepoints.check_around(folder, "spool")
         private_folder(folder)
         durable = spool is not None and self._runner.profile != "dev-local"
         stream = Stream(MemorySource(name, checked, folder), checked, self._runner)

@@ -22,6 +22,7 @@ from krishiv_py.api.query import Query
 from krishiv_py.connectors.publish import STAGING, check_sink, writable, write_staged
 from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
 from krishiv_py.connectors.sinks.known import ReadableSink, described, side_output
+from krishiv_py.connectors.tables.delta.sink import DeltaSink
 from krishiv_py.errors import CheckpointError, PlanError, users_line
 from krishiv_py.kernels.prepare import late_output_schema
 from krishiv_py.planner.identity import check_keys
@@ -159,10 +160,20 @@ def claim_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, notes:
     """Note next to files of which query they are, and in its checkpoint which folders it has taken."""
     named: list[tuple[OutputName, Sink | None]] = [("results", sink) for sink in sinks]
     named += [("late_rows", late) for late in late_sinks(plan)]
-    taken = [(name, output) for name, output in named if isinstance(output, FolderSink)]
-    for name, output in taken:
-        claim_folder(output, _PEOPLE[name], mark, notes.checkpoint)
-    notes.note_folders([absolute(output.path) for _, output in taken])
+    for name, output in named:
+        if isinstance(output, FolderSink):
+            claim_folder(output, _PEOPLE[name], mark, notes.checkpoint)
+        elif isinstance(output, DeltaSink) and is_local_path(output.path):
+            _claim_table(output, _PEOPLE[name], mark, notes.checkpoint)
+    notes.note_folders([absolute(output.path) for _, output in named if isinstance(output, FolderSink)])
+
+
+def _claim_table(sink: DeltaSink, rows: str, mark: str, checkpoint: str | None) -> None:
+    """Note in the folder of a table, before its first commit too, that a query writes there; its own log says the rest."""
+    folder = absolute(sink.path)
+    store, root = store_at(folder)
+    with writable(folder):
+        store.write_note(f"{root}/{_NOTES}/{mark}{_NOTE}", {"rows": rows, "checkpoint": checkpoint})
 
 
 def check_there(checkpoint: str, outputs: Iterable[Sink | None], *, is_new: bool = False) -> None:

@@ -60,9 +60,9 @@ _MARKS: Final = {
     "capture.json": "a capture",
     "krishiv/plan.json": "a checkpoint",
     "_krishiv_spool": "the folder of a memory stream",
-    "_krishiv_outputs/*": "an output folder",
     "_delta_log/*": "a Delta table",
     "metadata/*.metadata.json": "an Iceberg table",
+    "_krishiv_outputs/*": "an output folder",
 }
 """The files that say what a folder is that the library writes to, or reads as a whole."""
 _OURS: Final = b'{"crc32": "', b"krishiv "
@@ -104,7 +104,7 @@ def begin_folder(folder: str, kind: str, note: str, checkpoint: str = "") -> str
         raise CheckpointError(f"a {kind} is inside the checkpoint that it is of", got=folder, then=then, hint=hint)
     store, root = store_at(folder)
     with writing(kind, folder):
-        _check_around(store, root, kind)
+        check_around(folder, kind)
         names = {entry.base_name for entry in store.entries(root)}
         if names and (_UNFINISHED not in names or note in names):
             then = "what is there would be mixed with it"
@@ -118,8 +118,15 @@ def begin_folder(folder: str, kind: str, note: str, checkpoint: str = "") -> str
     return folder
 
 
-def _check_around(store: Store, root: str, kind: str) -> None:
-    """Refuse a folder inside of one that is something else: it would be read, or removed, with it."""
+def check_around(folder: str, kind: str) -> None:
+    """Refuse a `kind` of folder inside of one that is something else: it would be read, or removed, with it.
+
+    Raises
+    ------
+    CheckpointError
+        Names the folder around it.
+    """
+    store, root = store_at(folder)
     path = root.rpartition("/")[0]
     while path.strip("/"):
         for mark, what in _MARKS.items():

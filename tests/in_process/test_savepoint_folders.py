@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pytest
 
-from krishiv_py import MemorySink, ParquetSink, Session, count
+from krishiv_py import DeltaSink, MemorySink, ParquetSink, Session, count
 from krishiv_py.errors import CheckpointError, KrishivError
 from krishiv_py.redaction import redacted
 from krishiv_py.runtime.savepoints import MANIFEST, Savepoint, begin_folder
@@ -73,6 +74,44 @@ def test_a_savepoint_is_in_no_table(tmp_path: Path, file: str, what: str) -> Non
     for below in ("table/mine", "table/data/mine"):
         with pytest.raises(CheckpointError, match=rf"a savepoint is inside of {what}.*Hint: pass a folder outside"):
             begin_folder(str(tmp_path / below), "savepoint", MANIFEST)
+
+
+@pytest.mark.parametrize("place", ["out", "spool", "savepoint", "checkpoint", "capture"])
+def test_a_new_spool_is_in_no_folder_that_is_something_else(whole: Path, place: str) -> None:
+    before = sorted(whole.rglob("*"))
+    with (
+        Session.in_process() as session,
+        pytest.raises(CheckpointError, match=r"a spool is inside of .*Hint: pass a folder outside"),
+    ):
+        counted(session, whole / place / "mine")
+    assert sorted(whole.rglob("*")) == before
+
+
+def test_a_spool_that_is_in_another_folder_already_is_continued(whole: Path, tmp_path: Path) -> None:
+    with Session.in_process() as session:
+        _, sender = counted(session, tmp_path / "out" / "spool")
+        sender.send([{"user": "ann", "at": 1_000}])
+    shutil.copytree(whole / "out", tmp_path / "out", dirs_exist_ok=True)
+    with Session.in_process() as session:
+        counted(session, tmp_path / "out" / "spool")
+
+
+def test_the_folder_of_a_table_is_taken_before_its_first_commit(tmp_path: Path) -> None:
+    with Session.in_process() as session:
+        plan, sender = counted(session)
+        query = plan.start(DeltaSink(tmp_path / "table"), checkpoint=tmp_path / "c")
+        sender.send([{"user": "ann", "at": 1_000}])
+        query.process_all_available()
+        assert not (tmp_path / "table" / "_delta_log").exists(), "no window has ended"
+        with pytest.raises(CheckpointError, match="a savepoint is inside of an output folder"):
+            query.savepoint(tmp_path / "table" / "mine")
+        with pytest.raises(CheckpointError, match="a spool is inside of an output folder"):
+            counted(session, tmp_path / "table" / "data" / "mine")
+        sender.send([{"user": "ann", "at": 40_000}])
+        query.process_all_available()
+        assert deltalake.DeltaTable(tmp_path / "table").to_pyarrow_table().column("count").to_pylist() == [1]
+        assert not (tmp_path / "table" / "mine").exists()
+        query.stop()
 
 
 def test_a_start_from_a_savepoint_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:
