@@ -60,6 +60,23 @@ def test_a_killed_process_leaves_what_the_next_one_removes(here: Path) -> None:
     living.wait()
 
 
+@pytest.mark.parametrize("killed_at", ["open", "rename"])
+def test_a_folder_that_was_never_finished_is_removed_when_it_is_old(here: Path, killed_at: str) -> None:
+    kill = (
+        f"import os, signal, tempfile; tempfile.gettempdir(); os.{killed_at} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    program = f"from krishiv_py.storage import local; {kill}; local.new_folder('x')"
+    assert (
+        subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(here)}).returncode == -signal.SIGKILL
+    )
+    (half,) = here.iterdir()
+    local.remove_leftovers()
+    assert half.exists(), "its process may be about to lock it"
+    os.utime(half, (0, 0))
+    local.remove_leftovers()
+    assert not half.exists()
+
+
 @pytest.mark.parametrize(("how", "code"), [(("owned",), 143), (("own-handler",), 7), ((), -signal.SIGTERM)])
 def test_a_terminated_process_tidies_up_or_the_next_one_does(here: Path, how: tuple[str, ...], code: int) -> None:
     process, folder = holder(here, *how)
@@ -109,6 +126,8 @@ def test_what_is_not_surely_ours_is_left_alone(here: Path) -> None:
     (other / local.LOCK).symlink_to(kept[2].parent / local.LOCK)
     (here / "krishiv-link").symlink_to(kept[2].parent)
     (here / "krishiv-file").write_text("dear")
+    kept.append(made(".krishiv-data", lock=False))
+    os.utime(kept[-1].parent, (0, 0))
     gone = made("krishiv-ours")
     (gone.parent / "out").symlink_to(kept[2].parent)  # what a link points at is not ours
     local.remove_leftovers()

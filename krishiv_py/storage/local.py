@@ -11,6 +11,7 @@ import shutil
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -310,6 +311,10 @@ DISK = Disk()
 
 
 PREFIX: Final = "krishiv-"
+_HALF: Final = ".krishiv-"
+"""The name of a folder that has no lock yet begins so."""
+_HALF_MADE_S: Final = 3_600
+"""A folder that had none for so long has none to come: to make one takes no time."""
 LOCK: Final = ".owner"
 _MINE: Final[dict[int, str]] = {}
 """The folder of a process, by its number: a forked child has one of its own."""
@@ -340,11 +345,13 @@ def spark_folder() -> str:
 
 
 def _make() -> str:
-    folder = tempfile.mkdtemp(prefix=PREFIX)  # for nobody else: 0700
-    half = os.path.join(folder, f"{LOCK}.tmp")
-    handle = os.open(half, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # stays open, and so locked, as long as the process lives
+    half = tempfile.mkdtemp(prefix=_HALF)  # for nobody else: 0700
+    lock = os.path.join(half, LOCK)
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # stays open, and so locked, as long as the process lives
     fcntl.flock(handle, fcntl.LOCK_EX)
-    os.rename(half, os.path.join(folder, LOCK))  # never to be seen without its lock
+    root, name = os.path.split(half)
+    folder = os.path.join(root, PREFIX + name.removeprefix(_HALF))
+    os.rename(half, folder)  # never to be seen without its lock
     if not _MINE:
         last(remove_mine)
     return folder
@@ -361,8 +368,19 @@ def remove_leftovers() -> None:
     """Remove the folders of processes that are gone: those of this user, with a lock that can be taken."""
     root = Path(tempfile.gettempdir())
     with contextlib.suppress(OSError):
-        for leftover in [e.path for e in os.scandir(root) if e.name.startswith(PREFIX)]:
-            _remove_if_left(leftover)
+        for entry in [e for e in os.scandir(root) if e.name.startswith((PREFIX, _HALF))]:
+            if entry.name.startswith(PREFIX):
+                _remove_if_left(entry.path)
+            else:
+                _remove_half_made(entry.path)
+
+
+def _remove_half_made(folder: str) -> None:
+    """Remove a folder whose process was killed before the folder had its lock."""
+    with contextlib.suppress(OSError):
+        old = os.lstat(folder).st_mtime < time.time() - _HALF_MADE_S
+        if old and _private(folder, stat.S_ISDIR) and os.listdir(folder) in ([LOCK], []):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_if_left(folder: str) -> None:
