@@ -187,7 +187,7 @@ class QuietFolders:
     """
 
     _looked: dict[str, tuple[tuple[int, int], list[str] | None]] = attrs.field(factory=dict)
-    """Which folder it was and the time of its last change, and the folders in it if all else was known."""
+    """The number of a folder and the time of its last change, and the folders in it if all else was known."""
     _believed: dict[int, bool] = attrs.field(factory=dict)
     _sure_s: float = -math.inf
     _all: bool = True
