@@ -33,6 +33,7 @@ from krishiv_py.plan.checks import PROFILES, PathLike, a_number, a_path, a_switc
 from krishiv_py.plan.durations import Duration, TimePoint, to_us
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches, OnChange, given_batches, given_begin
+from krishiv_py.plan.options.watermarks import RowsClock
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.sender import Sender
@@ -116,6 +117,8 @@ class SessionBuilder(SessionOptions):
     def _patient(self, runner: runtime.SparkRunner | process.ProcessRunner) -> Session:
         if self._retry_us is not None:
             runner.retry_s = self._retry_us / 1e6
+        if self._clock is not None:
+            runner.rows_clock = self._clock
         return Session(runner)
 
 
@@ -165,7 +168,12 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
 
     @classmethod
     def in_process(
-        cls, *, profile: DurabilityProfile = "dev-local", workers: int = 1, lookup_results: int = 1_000_000
+        cls,
+        *,
+        profile: DurabilityProfile = "dev-local",
+        workers: int = 1,
+        lookup_results: int = 1_000_000,
+        clock: RowsClock = "batch",
     ) -> Session:
         """Return a session that runs its queries in this process: no Spark, no Java, the first result in a second.
 
@@ -184,6 +192,8 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         lookup_results : int
             How many of its results each query keeps in memory for ``lookup(last=...)``, about, and never more than 64 MB; 0
             where nobody asks for them.
+        clock : {"batch", "row"}
+            What rows are classified by where a watermark does not say it; see :meth:`Stream.watermark`.
 
         Raises
         ------
@@ -200,7 +210,7 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         ...     per_minute.collect().to_pylist()
         [{'user': 'a', 'window_start': 0, 'window_end': 60000, 'count': 2}]
         """
-        builder = SessionBuilder().engine("in-process").profile(profile).workers(workers)
+        builder = SessionBuilder().engine("in-process").profile(profile).workers(workers).clock(clock)
         return builder.lookup_results(lookup_results).get_or_create()
 
     @classmethod

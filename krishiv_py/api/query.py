@@ -18,6 +18,7 @@ from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import PathLike
 from krishiv_py.plan.durations import Duration, TimePoint
 from krishiv_py.plan.options.query import Batches, HandoverOptions, StartPoint
+from krishiv_py.plan.options.watermarks import RowsClock
 from krishiv_py.plan.running import Counters, Progress
 
 if TYPE_CHECKING:
@@ -616,6 +617,9 @@ class BoundedResult(ArrowRows):
 class Runner(Protocol):
     """Runs plans."""
 
+    rows_clock: RowsClock
+    """The clock of rows where a watermark does not name one."""
+
     @property
     def engine(self) -> Engine | None:
         """Return the engine that runs them; None where it depends on how they are run."""
@@ -648,6 +652,7 @@ class NoRunner:
     """The runner of streams that belong to no session (``krishiv_py.testing.stream_of``)."""
 
     engine: Engine | None = None
+    rows_clock: RowsClock = "batch"
 
     def _refuse(self, what: str) -> NoReturn:
         hint = "use krishiv_py.testing.Driver, or make the stream from a Session"

@@ -14,6 +14,7 @@ from typing_extensions import Self
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import ENGINES, PROFILES, Setting, a_number, a_text, one_of, setting
 from krishiv_py.plan.durations import Duration, to_us
+from krishiv_py.plan.options.watermarks import CLOCKS, RowsClock
 from krishiv_py.redaction import shown_settings, shown_text
 from krishiv_py.storage.files import says_where
 from krishiv_py.storage.stores.google import ANONYMOUS, KEY_FILE
@@ -41,6 +42,7 @@ class SessionOptions:
     _workers: int | None = None
     _lookup_results: int | None = attrs.field(default=None, repr=False)
     _retry_us: int | None = attrs.field(default=None, repr=False)
+    _clock: RowsClock | None = attrs.field(default=None, repr=False)
 
     def engine(self, name: EngineName) -> Self:
         """Choose the engine by `name`: ``spark``, the default, or ``in-process``, this Python process (docs/in-process.md).
@@ -91,6 +93,22 @@ class SessionOptions:
         hint = "write .lookup_results(0) for none, or .lookup_results(10_000)"
         a_number(count, "lookup_results", 0, hint, most=MOST_LOOKUP_RESULTS)
         return attrs.evolve(self, lookup_results=count)
+
+    def clock(self, clock: RowsClock) -> Self:
+        """Choose the `clock` of rows where a watermark names none: the watermark of their ``"batch"``, or ``"row"`` by row.
+
+        With ``"row"`` the results of a pipeline do not depend on how its rows are cut into batches (SEMANTICS §2.8).
+
+        Examples
+        --------
+        >>> from krishiv_py import Session
+        >>> with Session.builder().engine("in-process").clock("row").get_or_create() as session:
+        ...     stream, sender = session.memory_stream("at bigint")
+        ...     stream.watermark("at", "5 s")
+        <TimedStream at; event time at, watermark max(event time of the rows before) - 5 s; ...>
+        """
+        one_of(clock, "clock", CLOCKS)
+        return attrs.evolve(self, clock=clock)
 
     def retry_for(self, limit: Duration) -> Self:
         """Try again for this `limit`, from the first failure, while something is away that a query needs: ``"1 min"``.

@@ -49,7 +49,10 @@ T = TypeVar("T")
 
 @attrs.frozen(eq=False)
 class RangeSource(SourceNode):
-    """A source that plans ranges; `log` is where a streaming query notes them."""
+    """A source that plans ranges; `log` is where a streaming query notes them.
+
+    With `in_lanes` the ranges of a partition, or all where there are none, are read by one task, in their order.
+    """
 
     title: ClassVar[str] = "Source"
     name: str
@@ -57,6 +60,7 @@ class RangeSource(SourceNode):
     schema: pa.Schema
     bounded: bool
     log: str | None = None
+    in_lanes: bool = False
     malformed_fields: ClassVar[Fields] = OF_RECORDS
 
     def detail(self) -> str:
@@ -68,6 +72,16 @@ class RangeSource(SourceNode):
         """Its source column and the names in it."""
         column = self.source.source_column
         return None if column is None or not self.source.watermark_sources else (column, self.source.watermark_sources)
+
+    @property
+    def lacks_order(self) -> str | None:
+        """Say why its rows come in no order; None where they do."""
+        return self.source.lacks_order
+
+    @property
+    def partitioned(self) -> bool:
+        """Return whether its ranges say which partition they are of."""
+        return type(self.source).partition_of is not Source.partition_of
 
     @property
     def puts_aside(self) -> bool:

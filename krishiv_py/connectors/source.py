@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -121,6 +121,9 @@ class Source(ABC):
     watermark_sources : tuple of str
         The names of its watermark sources, all values of `source_column`: partitions that are read in parallel, and may drift
         apart. ``watermark(column, lag)`` gives each a watermark of its own; ``with_watermark`` must declare each of them.
+    lacks_order : str or None
+        Why its rows come in no order, in the words of an error: ``clock="row"`` is refused then. None where ranges, or those of
+        a partition, follow one another.
     parallelism : int
         How many tasks read the ranges of a batch at the same time.
     poll_seconds : float
@@ -165,6 +168,7 @@ class Source(ABC):
     schema: pa.Schema
     finite: bool = False
     source_column: str | None = None
+    lacks_order: ClassVar[str | None] = None
     watermark_sources: tuple[str, ...] = ()
     parallelism: int = 1
     poll_seconds: float = 0.1
@@ -233,6 +237,22 @@ class Source(ABC):
         'shard 3'
         """
         return None
+
+    def partitions_at(self, position: JsonValue) -> Iterable[str]:
+        """Return the partitions that a source knows of at a position, by the names of :meth:`partition_of`; none by default.
+
+        With the row clock, the watermark waits for the first row of each of them (SEMANTICS §2.8).
+
+        Examples
+        --------
+        >>> from krishiv_py.connectors import Source
+        >>> class Shards(Source):
+        ...     def partitions_at(self, position):
+        ...         return [f"shard {shard}" for shard in position]
+        >>> Shards.partitions_at(Shards, {"0": 100, "1": 90})
+        ['shard 0', 'shard 1']
+        """
+        return ()
 
     def until_now(self) -> Source:
         """Return the same source up to what there is now, for ``Batches.available_now()``. By default the source itself.

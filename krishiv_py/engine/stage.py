@@ -16,6 +16,7 @@ from krishiv_py.arrays.ranges import split as by_number
 from krishiv_py.errors import KrishivError, failure_text, own_type
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.steps import prefixed
+from krishiv_py.kernels.lanes import RowClock, lane_of
 from krishiv_py.kernels.prepare import COUNTERS, PreparedRows, RowPreparer, malformed_rows
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results import StepResult, WindowOperator
@@ -247,15 +248,19 @@ class StageOperator:
         self.operator: WindowOperator = operator_for(spec)
         self.late_by_batch_before = spec.options.late_by_batch_before
         self.stateless = spec.operation.nature.stateless
+        self.takes_turns = spec.watermark.by_row and spec.operation.takes_turns(spec.options)
 
     @property
     def layout(self) -> Layout:
         """Its columns."""
         return self.prepare.layout
 
-    def pack(self, moment: Moment, *, results: bool = False) -> BatchPacker:
-        """Begin to pack the rows of a micro-batch, classified by the watermark of `moment`, or `results` of a stage."""
-        return BatchPacker(self, moment, results=results)
+    def pack(self, moment: Moment, *, results: bool = False, rows_clock: RowClock | None = None) -> BatchPacker:
+        """Begin to pack the rows of a micro-batch, classified by the watermark of `moment`, or `results` of a stage.
+
+        With a `rows_clock` each row is classified by those before it in its lane.
+        """
+        return BatchPacker(self, moment, results=results, rows_clock=rows_clock)
 
     def step(self, bucket: Bucket, packed: StageInput, moment: Moment) -> StageOutput:
         """Fold the rows of a micro-batch in and fire (SEMANTICS §2.3). Changes `bucket` in place.
@@ -263,7 +268,10 @@ class StageOperator:
         Rows that are classified by the batch before are folded in under its watermark; then windows fire (SEMANTICS §4.6).
         """
         late_moment = moment.late_moment if self.late_by_batch_before and packed.chunks else moment
-        step = self.operator.step(bucket, list(packed.chunks), late_moment)
+        if self.takes_turns and packed.chunks:
+            step = self._in_turns(bucket, packed.chunks, moment)
+        else:
+            step = self.operator.step(bucket, list(packed.chunks), late_moment)
         if late_moment is not moment:
             step = _one_after_the_other(step, self.operator.step(bucket, [], moment))
         if packed.notes and not self.stateless:
@@ -277,6 +285,27 @@ class StageOperator:
         count(counted, {**step.counters, FIRINGS: step.firings} if step.counters else {FIRINGS: step.firings})
         late = [t for t in (*packed.late, step.late) if t is not None and t.num_rows]
         return StageOutput(step.results, late, counted, step, moment)
+
+    def _in_turns(self, bucket: Bucket, chunks: Sequence[pa.Table], moment: Moment) -> StepResult:
+        """Fold chunks in one after the other: before a row that comes alone fires what the rows before it have made over."""
+        step: StepResult | None = None
+        for chunk in chunks:
+            mark = (chunk.schema.metadata or {}).get(_TURN)
+            if mark is not None and int(mark) > moment.watermark_us:
+                moment = attrs.evolve(moment, watermark_us=int(mark))
+            one = self.operator.step(bucket, [chunk], moment)
+            step = one if step is None else _one_after_the_other(step, one)
+        assert step is not None
+        return step
+
+
+_TURN: Final = b"krishiv_turn"
+"""The name in the schema of a chunk whose row comes alone, of the watermark of the rows before it."""
+
+
+def in_turn(chunk: pa.Table, watermark_us: int) -> pa.Table:
+    """Return the chunk of a row that comes alone, under the watermark of the rows before it."""
+    return chunk.replace_schema_metadata({_TURN: str(watermark_us).encode()})
 
 
 def of_output(output: OutputPlan, results: pa.Table) -> pa.Table:
@@ -305,27 +334,42 @@ def _one_after_the_other(first: StepResult, then: StepResult) -> StepResult:
 class BatchPacker:
     """Rows of one micro-batch in one task: classified, counted, and combined when they are taken out."""
 
-    def __init__(self, stage: StageOperator, moment: Moment, *, results: bool) -> None:
+    def __init__(self, stage: StageOperator, moment: Moment, *, results: bool, rows_clock: RowClock | None = None) -> None:
         self._stage = stage
+        self._rows_clock = rows_clock
         self._moment = moment.late_moment if stage.late_by_batch_before and not results else moment
         self._results = results
         self.notes = Notes()
         self.late: list[pa.Table] = []
         self._rows: list[pa.Table] = []
+        self._turns: list[pa.Table] = []
         self._waiting, self._bytes = 0, 0
 
     def take(self, batch: pa.RecordBatch, partition: str = "") -> dict[str, int]:
         """Judge a batch of source rows, of one `partition` where it is known; gives its largest event times by source."""
-        now = self._moment
-        prepared = self._stage.prepare(batch, now.watermark_us, now.now_us, begun_us=now.begun_us, results=self._results)
-        self.notes.take(prepared, partition)
+        now, by_row = self._moment, self._rows_clock
+        lane = None if by_row is None else (by_row, lane_of(self._stage.spec.stream, partition))
+        prepared = self._stage.prepare(
+            batch, now.watermark_us, now.now_us, begun_us=now.begun_us, results=self._results, lane=lane
+        )
+        self.notes.take(prepared, "" if by_row else partition)
         if prepared.late.num_rows:
             self.late.append(prepared.late)
-        if prepared.rows.num_rows:
-            self._rows.append(prepared.rows)
-            self._waiting += prepared.rows.num_rows
-            self._bytes += self._size(prepared.rows)
+        done = 0
+        for place, watermark_us in prepared.turns:
+            self._add(prepared.rows.slice(done, place - done))
+            self._turns += self._combined()
+            self._add(prepared.rows.slice(place, 1))
+            self._turns += [in_turn(chunk, watermark_us) for chunk in self._combined()]
+            done = place + 1
+        self._add(prepared.rows.slice(done) if done else prepared.rows)
         return prepared.maxima
+
+    def _add(self, rows: pa.Table) -> None:
+        if rows.num_rows:
+            self._rows.append(rows)
+            self._waiting += rows.num_rows
+            self._bytes += self._size(rows)
 
     def _size(self, rows: pa.Table) -> int:
         """Return how many bytes rows take; of a few, what they take of larger buffers is not worth counting."""
@@ -346,6 +390,12 @@ class BatchPacker:
 
     def chunks(self) -> list[pa.Table]:
         """Return the rows that wait, combined: a table, or several where they are too much for one; none if there are none."""
+        if not self._turns:
+            return self._combined()
+        turns, self._turns = self._turns, []
+        return [*turns, *self._combined()]
+
+    def _combined(self) -> list[pa.Table]:
         rows, size, self._rows, self._waiting, self._bytes = self._rows, self._bytes, [], 0, 0
         if rows and size < _CHUNK_BYTES:
             return [self._stage.operator.combine(pa.concat_tables(rows))]

@@ -16,6 +16,7 @@ from krishiv_py.engine.loop import NO_ROWS
 from krishiv_py.engine.stage import FLUSH_ROWS, PREPARE, AtStep, Notes, StageInput, StageOperator, StageOutput, count, of_output
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.in_process.stage import FEW_ROWS, ProcessStage, Workers
+from krishiv_py.kernels.lanes import RowClock
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.watermark import ONLY, Clocks
 from krishiv_py.logs import batch_part
@@ -77,11 +78,16 @@ class ProcessBatch:
 
         Sets `reached` to what was in force in the last step.
         """
-        packs = {n: self._packed(n, [] if sent is None else sent.get(n, []), clocks) for n in self.plan.roots}
+        roots = self.plan.roots
+        judging = [self._rows_clock(n, clocks) for n in roots] if clocks.by_row else [None] * len(roots)
+        packs = {
+            n: self._packed(n, [] if sent is None else sent.get(n, []), clocks, rows_clock)
+            for n, rows_clock in zip(roots, judging, strict=True)
+        }
         self._turn(packs, self.moment, self.plan.roots)
         then = settled()
         moved = [n for n in self.plan.roots if self._reached(n, then) > self._reached(n, self.moment)]
-        if waits and moved:
+        if (waits or clocks.by_row) and moved:
             self._turn({}, then, moved)
             self.reached = then
         return self.done
@@ -97,13 +103,21 @@ class ProcessBatch:
     def _reached(self, number: int, moment: Moment) -> int:
         return moment.at(self.plan.stages[number].times).watermark_us
 
-    def _packed(self, number: int, sent: Sent, clocks: Clocks) -> list[StageInput]:
+    def _rows_clock(self, number: int, clocks: Clocks) -> RowClock | None:
+        """Return what judges the rows of a stage one by one; None where the watermark of the batch does."""
+        stage = self.plan.stages[number]
+        if not stage.spec.watermark.by_row or stage.clock is None:
+            return None
+        return clocks.trackers[stage.clock].row_clock(stage.watermark, self._reached(number, self.moment))
+
+    def _packed(self, number: int, sent: Sent, clocks: Clocks, rows_clock: RowClock | None) -> list[StageInput]:
         stage = self.plan.stages[number]
         with batch_part("pack", stage.spec.name), AtStep(stage.spec.label, PREPARE, self.batch_id):
             if not sent:
                 return self._no_rows(number)
             moment, to = self.moment.at(stage.times), self.stages[number]
-            packed_rows = packed(sent, moment, lambda maxima: clocks.saw(stage.clock or 0, maxima, self.moment.now_us or 0), to)
+            clock, now_us = stage.clock or 0, self.moment.now_us or 0
+            packed_rows = packed(sent, moment, lambda maxima: clocks.saw(clock, maxima, now_us), to, rows_clock)
         self.ahead.take(number, packed_rows[0].notes)
         return packed_rows
 
@@ -145,14 +159,21 @@ class _PackedPart:
     maxima: list[dict[str, int]]
 
 
-def packed(sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None], to: ProcessStage) -> list[StageInput]:
-    """Return the rows of a batch by bucket, checked for lateness and combined; `saw` learns of their times by source."""
+def packed(
+    sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None], to: ProcessStage, rows_clock: RowClock | None = None
+) -> list[StageInput]:
+    """Return the rows of a batch by bucket, checked for lateness and combined; `saw` learns of their times by source.
+
+    A `rows_clock` goes from row to row, so it judges the parts of a stream one after the other.
+    """
     chunks: list[list[pa.Table]] = [[] for _ in to.buckets]
     late, notes = list[pa.Table](), list[Notes]()
     for stage, scanned in sent:
-        parts = _in_parts(scanned, to.workers.count)
+        parts = _in_parts(scanned, to.workers.count) if rows_clock is None else [scanned]
         alone = len(parts) == 1
-        tasks = (partial(_packed_part, stage if alone else StageOperator(stage.spec), part, moment, to) for part in parts)
+        tasks = (
+            partial(_packed_part, stage if alone else StageOperator(stage.spec), part, moment, to, rows_clock) for part in parts
+        )
         for part in [task() for task in tasks] if alone else to.workers.ahead(tasks):
             for shares in part.chunks:
                 for number, chunk in shares:
@@ -165,8 +186,14 @@ def packed(sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None], to
     return [StageInput(first, late, notes), *(StageInput(mine) for mine in others)]
 
 
-def _packed_part(stage: StageOperator, rows: Iterable[ScannedRows], moment: Moment, to: ProcessStage) -> _PackedPart:
-    packing, shares, maxima = stage.pack(moment), list[list[tuple[int, pa.Table]]](), list[dict[str, int]]()
+def _packed_part(
+    stage: StageOperator, rows: Iterable[ScannedRows], moment: Moment, to: ProcessStage, rows_clock: RowClock | None
+) -> _PackedPart:
+    packing, shares, maxima = (
+        stage.pack(moment, rows_clock=rows_clock),
+        list[list[tuple[int, pa.Table]]](),
+        list[dict[str, int]](),
+    )
     for scanned in rows:
         if scanned.malformed:
             packing.refuse(in_columns(scanned.malformed))

@@ -639,6 +639,8 @@ class Engine:
                     reader.planner.taken(planned.number, planned.taken[index])
                 if planned.taken.get(index, -1) > self._taken.get(index, -1):
                     with batch_part("read"):
+                        if self.core.clocks.by_row:
+                            self.core.clocks.expect(reader.clocks, reader.partitions(), planned.now_us)
                         reader.read(planned.taken[index], sent, controls)
             self._advance(planned, controls)
             if closes and planned.number:

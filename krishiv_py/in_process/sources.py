@@ -96,7 +96,11 @@ class GatheredSends:
         by_batch = (
             custom_trigger_of(options.trigger) is not None or options.trigger._period_us is not None or options.ttl is not None
         )
-        if operation.route not in _ROUTES or not operation.fires_plainly(options) or by_batch or options.late_by_batch_before:
+        if not operation.fires_plainly(options) or by_batch or options.late_by_batch_before:
+            return None
+        if mark.by_row:  # a row is classified by those before it, whatever batch they are in
+            return cls(spec, "", 0, limit, in_force, on_watermark=True)
+        if operation.route not in _ROUTES:
             return None
         if not spec.time_column:
             return cls(spec, "", 0, limit, in_force, on_watermark=True)
@@ -177,6 +181,11 @@ class StreamReader:
             source.together = gathering or SingleSends()
         elif isinstance(source, FolderSource) and limit.target_s is not None:
             source.bounded_by(limit)
+
+    def partitions(self) -> Iterable[str]:
+        """Return the partitions that its source knows of."""
+        source, position = self.planner.node.source, self.planner.log.position
+        return () if position is None else source.partitions_at(json.loads(position))
 
     def read(self, number: int, into: dict[int, Sent], controls: list[ClockControl]) -> None:
         """Read an entry of the range log: rows go `into` what each stage is sent, what it says of the watermark to `controls`.

@@ -23,20 +23,26 @@ from krishiv_py.kernels.columns.evaluate import argument
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.steps import FailedRows, LeftOut, apply_prefix, batches_of, one_batch
 from krishiv_py.kernels.columns.times import EventTimes, FixedAssigner, Spans, gap_lengths, spans_of, stamp
+from krishiv_py.kernels.lanes import RowClock, RowMarks, lane_name
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.watermark import (
     ONLY,
     behind_counts,
     beyond,
+    beyond_each,
     classify,
+    distances_counted,
     late_by_event,
     late_by_window,
     late_line,
+    late_line_each,
     latest_expected,
+    rows_behind,
 )
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Expr, columns_of, lit
-from krishiv_py.plan.nodes import Expect, Filter, FilterAfter, Prefix
+from krishiv_py.plan.nodes import Expect, Filter, FilterAfter, Prefix, Project
+from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, most_lag_us
 from krishiv_py.plan.row_classes import as_values, names_of
 from krishiv_py.plan.running import FAILED, FAILED_DROPPED, FAILED_HANDLER, failed_of
@@ -114,6 +120,8 @@ class PreparedRows:
         The largest time of the rows that are late, µs; ``UNSET`` without any.
     newest_us : int
         The largest event time of rows that are checked, µs; ``UNSET`` without any. What a filter leaves out is not among them.
+    turns : list of (int, int)
+        Rows that state judges, each by the rows before it: where they are, and the watermark of each, µs.
     """
 
     rows: pa.Table
@@ -123,6 +131,7 @@ class PreparedRows:
     ahead: dict[str, int] = attrs.field(factory=dict)
     latest_late_us: int = UNSET
     newest_us: int = UNSET
+    turns: list[tuple[int, int]] = attrs.field(factory=list)
 
 
 def refused(counters: dict[str, int]) -> dict[str, int]:
@@ -151,6 +160,24 @@ def _of(times: Ints, chosen: Mask) -> Ints:
     return times if chosen.all() else times[chosen]
 
 
+def _each(watermark_us: int | Ints, rows: Ints | Mask) -> int | Ints:
+    """Return the watermarks of some rows: the same one, or one for each."""
+    return watermark_us if isinstance(watermark_us, int) else watermark_us[rows]
+
+
+_ROW: Final = "__row"
+"""Working column: the number of a row in its batch, where rows that a filter leaves out are classified among the others."""
+
+
+def _with_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column(_ROW, as_arrow(np.arange(batch.num_rows)))
+
+
+def _keeping_numbers(steps: tuple[Prefix, ...]) -> tuple[Prefix, ...]:
+    """Return steps that hand the numbers of rows on."""
+    return tuple(attrs.evolve(step, envelope=(*step.envelope, _ROW)) if isinstance(step, Project) else step for step in steps)
+
+
 def _steps_of_left_out(spec: OperatorSpec) -> dict[int, tuple[Prefix, ...]]:
     """Return, by the number of each filter after the watermark, the steps that give its other rows their time and source.
 
@@ -175,6 +202,40 @@ def _steps_of_left_out(spec: OperatorSpec) -> dict[int, tuple[Prefix, ...]]:
     }
 
 
+@attrs.frozen(eq=False)
+class _DatedRows:
+    """The event times of rows, µs, and the rows whose time, or whose source, is of no use."""
+
+    times: Ints
+    null: Mask
+    out_of_range: Mask
+    unknown: Mask | None
+
+    @property
+    def none(self) -> Mask:
+        """Return none of the rows."""
+        return np.zeros(len(self.times), np.bool_)
+
+    @property
+    def usable(self) -> Mask:
+        """Return the rows whose time can be used."""
+        usable: Mask = ~(self.null | self.out_of_range)
+        return usable if self.unknown is None else usable & ~self.unknown
+
+    def counting(self, ahead: Mask, options: QueryOptions) -> Mask:
+        """Return the rows whose time moves the watermark; those that are refused for being `ahead` do not."""
+        return self.usable if options.future_action == "warn" else self.usable & ~ahead
+
+
+@attrs.frozen(eq=False)
+class _Marks:
+    """The watermark of rows, one or one for each, the rows that are too far ahead, and the maxima after them."""
+
+    watermark_us: int | Ints
+    ahead: Mask
+    maxima: dict[str, int]
+
+
 class RowPreparer:
     """The stateless half, made once per operator and worker."""
 
@@ -187,7 +248,12 @@ class RowPreparer:
         self._late_by_time = not own_rules and (grid is None or not grid.has_gaps)
         """Return whether a row with a time and a key is refused for its time alone."""
         self._lag_us = most_lag_us(spec.watermark)
+        self._takes_turns = spec.operation.takes_turns(spec.options)
         self._then = _steps_of_left_out(spec)
+        self._numbered = min(self._then, default=None) if spec.watermark.by_row else None
+        """The first filter after the watermark, before which rows are numbered: those that it leaves out move their lane on."""
+        if self._numbered is not None:
+            self._then = {number: _keeping_numbers(steps) for number, steps in self._then.items()}
 
     def __call__(
         self,
@@ -197,6 +263,7 @@ class RowPreparer:
         *,
         begun_us: int | None = None,
         results: bool = False,
+        lane: tuple[RowClock, str] | None = None,
     ) -> PreparedRows:
         """Judge and reduce one batch of source rows under the watermark in force.
 
@@ -212,10 +279,15 @@ class RowPreparer:
             The clock when the batch began, µs since the epoch, which future rows are ahead of; None where nobody set it.
         results : bool
             Whether the rows are results of a stage, which are never too far ahead: their times are not those of a clock.
+        lane : (RowClock, str), optional
+            The clock that judges row by row, and the lane that the rows are the next ones of.
         """
         aside: list[FailedRows] = []
         left_out: LeftOut = {}
         rows = self._steps(batch, watermark_us, now_us, aside, left_out if self._then else None)
+        if lane is not None and self.spec.time_column:
+            prepared = self._by_row(rows, left_out, lane, begun_us)
+            return self._with_aside(prepared, aside, watermark_us) if aside else prepared
         prepared = self._classified(rows, watermark_us, begun_us, results=results)
         if left_out:
             self._add_left_out(prepared.maxima, left_out, watermark_us, begun_us, results=results)
@@ -228,23 +300,85 @@ class RowPreparer:
         stamped = stamp(rows.column(spec.time_column), spec.time_kind)
         if self._late_by_time and self._all_taken(rows, stamped, watermark_us, begun_us, results=results):
             return self._taken(rows, stamped, watermark_us, results=results)
-        usable = ~(stamped.null | stamped.out_of_range)
-        times = stamped.times
+        times = self._dated(rows, stamped)
+        ahead = times.none if results else times.usable & self._ahead(stamped.times, watermark_us, begun_us)
+        counts = times.counting(ahead, spec.options)
+        marks = _Marks(watermark_us, ahead, self._maxima(rows, stamped.times, counts))
+        behind = self._behind_counts(_of(stamped.times, counts), watermark_us, results=results)
+        return self._judged(rows, times, marks, behind, results=results)
+
+    def _by_row(
+        self, rows: pa.RecordBatch, left_out: LeftOut, lane: tuple[RowClock, str], begun_us: int | None
+    ) -> PreparedRows:
+        """Judge each row by the rows before it in its lane, those among them that a filter left out."""
+        if not left_out and (taken := self._all_by_row(rows, lane, begun_us)) is not None:
+            return taken
+        out = [apply_prefix(self._then[step], part) for step, parts in left_out.items() for part in parts]
+        every, n, options = [rows, *(one for one in out if one.num_rows)], rows.num_rows, self.spec.options
+        dated = [self._dated(one, stamp(one.column(self.spec.time_column), self.spec.time_kind)) for one in every]
+        ahead = [times.usable & self._ahead(times.times, UNSET, begun_us) for times in dated]  # of the clock of the machine
+        counts = [times.counting(some, options) for times, some in zip(dated, ahead, strict=True)]
+        marks = self._lane_marks(every, [times.times for times in dated], counts, lane)
+        mine, watermarks = dated[0], marks.watermarks[:n]
+        own_ahead = ahead[0] | marks.ahead[:n]
+        if options.future_reference == "watermark" and options.future_action == "warn":
+            own_ahead = mine.usable & beyond_each(mine.times, watermarks, options.future_us)
+        counted = mine.counting(own_ahead, options)
+        behind = rows_behind(_of(mine.times, counted), _of(marks.newest[:n], counted), self._lag_us)
+        return self._judged(rows, mine, _Marks(watermarks, own_ahead, marks.maxima), behind, results=False)
+
+    def _all_by_row(self, rows: pa.RecordBatch, lane: tuple[RowClock, str], begun_us: int | None) -> PreparedRows | None:
+        """Return rows none of which is behind the watermark of those before it, nor from the future: the common case."""
+        spec, (clock, name) = self.spec, lane
+        if not self._late_by_time or spec.source_column is not None or not rows.num_rows:
+            return None
+        stamped = stamp(rows.column(spec.time_column), spec.time_kind)
+        if not self._all_taken(rows, stamped, UNSET, begun_us, results=False):
+            return None
+        if spec.options.future_reference == "watermark" or stamped.bounds is None:
+            return None
+        distances = clock.all_in_time(name, stamped.times, stamped.bounds)
+        if distances is None:
+            return None
+        prepared = self._taken(rows, stamped, UNSET, results=True)
+        counters = {**prepared.counters, **distances_counted(distances, self._lag_us)}
+        return attrs.evolve(prepared, counters=counters, maxima={lane_name("", name): clock.newest[lane_name("", name)]})
+
+    def _lane_marks(
+        self, every: list[pa.RecordBatch], times: list[Ints], counts: list[Mask], lane: tuple[RowClock, str]
+    ) -> RowMarks:
+        """Return what rows are classified by: those of the batch first, then those that filters left out between them."""
+        options, column = self.spec.options, self.spec.source_column
+        by_mark = options.future_reference == "watermark" and options.future_action != "warn"
+        future_us, (clock, name) = options.future_us if by_mark else None, lane
+        sources = None if column is None else pa.chunked_array([one.column(column) for one in every]).combine_chunks()
+        if len(every) == 1:
+            return clock.marks(name, times[0], counts[0], sources, future_us)
+        order = np.argsort(np.concatenate([one.column(_ROW).to_numpy() for one in every]), kind="stable")
+        sources = None if sources is None else sources.take(pa.array(order))
+        in_order = clock.marks(name, np.concatenate(times)[order], np.concatenate(counts)[order], sources, future_us)
+        return in_order.put_back(order)
+
+    def _dated(self, rows: pa.RecordBatch, stamped: EventTimes) -> _DatedRows:
+        """Return the event times of rows, and which of them can be used, as far as each row alone says."""
+        return _DatedRows(stamped.times, stamped.null, stamped.out_of_range, unknown_sources(self.spec, rows))
+
+    def _judged(
+        self, rows: pa.RecordBatch, dated: _DatedRows, marks: _Marks, behind: dict[str, int], *, results: bool
+    ) -> PreparedRows:
+        """Return what becomes of rows, by what they are classified by."""
+        spec, options, unknown = self.spec, self.spec.options, dated.unknown
+        times, watermark_us, ahead, maxima = dated.times, marks.watermark_us, marks.ahead, marks.maxima
         reasons = np.zeros(len(times), np.int8)  # 0 = accepted, else 1 + index into LATE_REASONS, 5 = unassigned
-        reasons[stamped.null] = 1
-        reasons[stamped.out_of_range] = 2
-        if spec.options.null_keys == "side_output":
-            reasons[usable & self._null_keys(rows)] = 3
-        unknown = unknown_sources(spec, rows)
+        reasons[dated.null] = 1
+        reasons[dated.out_of_range] = 2
+        if options.null_keys == "side_output":
+            reasons[(reasons == 0) & self._null_keys(rows)] = 3
         if unknown is not None:
             reasons[unknown & (reasons == 0)] = _UNKNOWN
-            usable &= ~unknown
-        options = spec.options
-        ahead = np.zeros(len(times), np.bool_) if results else usable & self._ahead(times, watermark_us, begun_us)
+        usable = dated.counting(ahead, options)
         if options.future_action != "warn":
             reasons[ahead & (reasons == 0)] = _DROPPED if options.future_action == "drop" else _FUTURE
-            usable &= ~ahead
-        maxima = self._maxima(rows, times, usable)
         ahead_by_source = self._sources_of(rows, ahead)
         gaps = None if self.layout.gap_column is None else gap_lengths(rows.column(self.layout.gap_column))
         if gaps is not None:
@@ -253,7 +387,7 @@ class RowPreparer:
         spans = self._spans(times, accepted)
         late, classes = (
             self._late(times, watermark_us, spans, gaps, results=results),
-            classify(_of(times, accepted), watermark_us, spec.options.allowed_lateness_us, spec.options.future_us),
+            classify(_of(times, accepted), _each(watermark_us, accepted), options.allowed_lateness_us, options.future_us),
         )
         reasons[accepted & late] = 4
         counters = {
@@ -269,7 +403,7 @@ class RowPreparer:
             "future_dropped": int(np.count_nonzero(reasons == _DROPPED)),
             "future_side_output": int(np.count_nonzero(reasons == _FUTURE)),
             "unknown_source": 0 if unknown is None else int(np.count_nonzero(reasons == _UNKNOWN)),
-            **self._behind_counts(_of(times, usable), watermark_us, results=results),
+            **behind,
         }
         grid = spec.operation.extent.grid
         if grid is not None and grid.has_gaps:
@@ -281,12 +415,21 @@ class RowPreparer:
             gap[spans.rows] = False
             counters["unassigned"] = int(np.count_nonzero(gap))
             reasons[gap] = _GAP
+        turns = self._turns_of(times, reasons == 0, watermark_us)
         accepted = self._accepted(rows, times, gaps, reasons == 0, watermark_us, spans)
         refused, latest_late_us = self._refused(rows, times, reasons, watermark_us), UNSET
         if counters["late"]:
             latest_late_us = int(times[reasons == 4].max())
         newest_us = int(_of(times, usable).max(initial=UNSET))
-        return PreparedRows(accepted, refused, counters, maxima, ahead_by_source, latest_late_us, newest_us)
+        return PreparedRows(accepted, refused, counters, maxima, ahead_by_source, latest_late_us, newest_us, turns)
+
+    def _turns_of(self, times: Ints, accepted: Mask, watermark_us: int | Ints) -> list[tuple[int, int]]:
+        """Return which accepted rows come one by one: where, and by which watermark."""
+        if isinstance(watermark_us, int) or not self._takes_turns:
+            return []
+        marks = watermark_us[accepted]
+        behind = np.flatnonzero(times[accepted] < late_line_each(marks, self.spec.options))
+        return list(zip(behind.tolist(), marks[behind].tolist(), strict=True))
 
     def _all_taken(
         self, rows: pa.RecordBatch, stamped: EventTimes, watermark_us: int, begun_us: int | None, *, results: bool
@@ -381,7 +524,13 @@ class RowPreparer:
         left_out: LeftOut | None = None,
     ) -> pa.RecordBatch:
         """Rows after the stateless steps; rows that go by the clock are never behind the watermark, before the input ends."""
-        prefix = self.spec.prefix
+        prefix, first = self.spec.prefix, self._numbered
+        if first is not None and left_out is not None:
+            batch = _with_numbers(apply_prefix(prefix[:first], batch, aside) if first else batch)
+            later: LeftOut = {}
+            rows = apply_prefix(_keeping_numbers(prefix[first:]), batch, aside, later)
+            left_out |= {number + first: parts for number, parts in later.items()}
+            return rows
         if self.spec.watermark._by_clock and now_us is not None:
             prefix = at_time(prefix, now_us if watermark_us == END_OF_TIME else max(watermark_us, now_us))
         return apply_prefix(prefix, batch, aside, left_out) if prefix else batch
@@ -424,7 +573,7 @@ class RowPreparer:
             return spans_of(self.spec.operation, times, self.spec.time_kind)
         return spans_of(self.spec.operation, times[accepted], self.spec.time_kind).of_rows(np.flatnonzero(accepted))
 
-    def _late(self, times: Ints, watermark_us: int, spans: Spans | None, gaps: Ints | None, *, results: bool) -> Mask:
+    def _late(self, times: Ints, watermark_us: int | Ints, spans: Spans | None, gaps: Ints | None, *, results: bool) -> Mask:
         late = self._late_now(times, watermark_us, spans, gaps, results=results)
         left_us, window = self.spec.options.left_us, self.spec.operation
         if left_us == UNSET or window.late_by in ("state", "never"):
@@ -437,10 +586,12 @@ class RowPreparer:
             return late | (times < left_us)
         return late | ((ends > times) & (ends <= left_us))  # all its windows had left
 
-    def _late_now(self, times: Ints, watermark_us: int, spans: Spans | None, gaps: Ints | None, *, results: bool) -> Mask:
+    def _late_now(
+        self, times: Ints, watermark_us: int | Ints, spans: Spans | None, gaps: Ints | None, *, results: bool
+    ) -> Mask:
         """Return which rows are late by the allowed lateness."""
         options, window = self.spec.options, self.spec.operation
-        if watermark_us == UNSET:
+        if isinstance(watermark_us, int) and watermark_us == UNSET:
             return np.zeros(len(times), np.bool_)
         if options.late_rule == "window" and window.extent.grid is not None:
             ends = FixedAssigner(window.extent.grid).last_end(times)
@@ -458,12 +609,18 @@ class RowPreparer:
         return late_by_event(times, watermark_us, options.allowed_lateness_us)
 
     def _accepted(
-        self, rows: pa.RecordBatch, times: Ints, gaps: Ints | None, keep: Mask | None, watermark_us: int, spans: Spans | None
+        self,
+        rows: pa.RecordBatch,
+        times: Ints,
+        gaps: Ints | None,
+        keep: Mask | None,
+        watermark_us: int | Ints,
+        spans: Spans | None,
     ) -> pa.Table:
         """Return the rows to keep, None for all, in the working layout."""
         if keep is not None and spans is not None:
-            over = late_line(watermark_us, self.spec.options)
-            spans = spans.kept(keep[spans.rows] & (spans.ends > over))
+            over = late_line_each(watermark_us, self.spec.options)
+            spans = spans.kept(keep[spans.rows] & (spans.ends > _each(over, spans.rows)))
             if not (spans.tiled and len(spans.rows) == len(times)):
                 rows, times = rows.take(pa.array(spans.rows)), times[spans.rows]
         elif keep is not None and not keep.all():
@@ -477,7 +634,7 @@ class RowPreparer:
         own = [] if gaps is None else [pa.array(gaps)]
         own += [] if spans is None else [pa.array(spans.starts), pa.array(spans.ends)]
         if self.layout.doubts:
-            over = late_line(watermark_us, self.spec.options)
+            over = late_line_each(watermark_us if keep is None else _each(watermark_us, keep), self.spec.options)
             own.append(pa.array(self._reaches(times, gaps) <= over))
         carried = [rows.column(n) for n in (*self.layout.carried, *self.layout.own)]
         return pa.Table.from_arrays([as_arrow(times), *own, *keys, *inputs, *carried], schema=self.layout.row_schema)
@@ -491,14 +648,15 @@ class RowPreparer:
         """Return an aggregate's argument; null where its filter does not hold (nulls are skipped by every aggregate)."""
         return argument(lit(True) if value is None else value, where, rows)
 
-    def _refused(self, rows: pa.RecordBatch, times: Ints, reasons: NumPy, watermark_us: int) -> pa.Table:
+    def _refused(self, rows: pa.RecordBatch, times: Ints, reasons: NumPy, watermark_us: int | Ints) -> pa.Table:
         wanted = np.flatnonzero((reasons > 0) & (reasons < _DROPPED))
         if not len(wanted):
             return self._no_late_rows
         picked = pa.array(wanted)
         kept = [rows.column(n).take(picked) for n in self.spec.late_columns]
         labels = pa.DictionaryArray.from_arrays(pa.array(reasons[wanted] - 1, pa.int8()), self.layout.reasons)
-        notes = self.layout.refusal_notes(labels.cast(pa.string()), watermark_us, times[wanted], reasons[wanted] == 4)
+        marks = _each(watermark_us, wanted)
+        notes = self.layout.refusal_notes(labels.cast(pa.string()), marks, times[wanted], reasons[wanted] == 4)
         return pa.Table.from_arrays([*kept, *notes], schema=self.layout.late_schema)
 
 

@@ -57,6 +57,8 @@ class OperatorSpec:
         Windows that end up to here may have early results that state does not hold, for their trigger was removed.
     given_us : int
         Windows that end up to here had a result before results became final; of use once results are not final any more.
+    stream : str
+        The lane that rows of this stream are of, with the row clock; empty where their source is one lane.
     """
 
     name: str
@@ -80,6 +82,7 @@ class OperatorSpec:
     blind_us: int = UNSET
     early_us: int = UNSET
     given_us: int = UNSET
+    stream: str = ""
 
     @property
     def plain(self) -> OperatorSpec:

@@ -8,7 +8,7 @@ the least of what its sides hand on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -16,10 +16,11 @@ import numpy as np
 
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.kernels.lanes import RowClock, is_lane, is_lane_of, lane_name, lane_of, shown_lane, source_of_lane
 from krishiv_py.kernels.spec import Moment
-from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
+from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET, to_us
 from krishiv_py.plan.options.query import QueryOptions
-from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.options.watermarks import PARTITION_IDLE, AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.plan.running import BEHIND, Control
 
 ONLY = ""
@@ -38,11 +39,17 @@ class ClockInput:
         The name of the stream in its union or join; empty where it has none.
     source : str or None
         The source of the clock that all of its rows are of, which several streams may be; None where its rows may be of all.
+    lane : str
+        What tells it from other streams of its source, with the row clock; empty where there are none.
+    partitioned : bool
+        Whether each of its partitions is a lane.
     """
 
     clock: int
     stream: str
     source: str | None
+    lane: str = ""
+    partitioned: bool = False
 
     def noted(self, control: Control) -> Control:
         """Return what came in the stream as it is for the clock: for one of its sources, or as the end of the stream."""
@@ -62,7 +69,8 @@ class WatermarkTracker:
     spec : WatermarkSpec or MultiSourceWatermarkSpec
         Lags, start, idle timeout.
     newest : dict
-        Largest event time of every source, µs; a declared source that has sent nothing is ``UNSET``.
+        Largest event time of every source, µs; a declared source that has sent nothing is ``UNSET``. With the row clock, of
+        every lane of a source that has several.
     advanced : dict
         The largest explicit watermark of the sources that had one, µs.
     spoke : dict
@@ -93,17 +101,23 @@ class WatermarkTracker:
         self.current = max(self.current, self.spec.initial_us)
         for name in self.lags:
             self.newest.setdefault(name, UNSET)
+        for one in self.inputs:
+            if one.lane and one.source is not None and not one.partitioned:
+                self.register(lane_name(one.source, one.lane))
 
     @property
     def reached(self) -> dict[str, int]:
         """Watermark of every source, µs; ``UNSET`` where nothing came."""
-        if isinstance(self.spec, WatermarkSpec):  # of one source, as in most plans; each batch needs it
+        if isinstance(self.spec, WatermarkSpec) and ONLY in self.newest:  # of one source, as in most plans; each batch needs it
             own_us = self.newest[ONLY]
             if own_us != UNSET:
                 own_us = max(own_us - self.spec.lag_us, -MAX_TIME_US)
             return {ONLY: max(own_us, self.advanced[ONLY]) if self.advanced else own_us}
         lags, other_us = self.lags, self.registered_lag_us or 0
-        return {n: max(watermark_by(us, lags.get(n, other_us)), self.advanced.get(n, UNSET)) for n, us in self.newest.items()}
+        return {
+            n: max(watermark_by(us, lags.get(source_of_lane(n), other_us)), self.advanced.get(n, UNSET))
+            for n, us in self.newest.items()
+        }
 
     @property
     def lags(self) -> dict[str, int]:
@@ -120,17 +134,31 @@ class WatermarkTracker:
 
     @property
     def idle_us(self) -> int | None:
-        """The idle timeout."""
-        return self.spec.idle_timeout_us if isinstance(self.spec, MultiSourceWatermarkSpec) else None
+        """The idle timeout; lanes of one source have that of partitions."""
+        if isinstance(self.spec, MultiSourceWatermarkSpec):
+            return self.spec.idle_timeout_us
+        return None if ONLY in self.newest else LANE_IDLE_US
 
     def saw(self, maxima: dict[str, int], now_us: int) -> None:
         """Take the largest event time per source of one batch; late rows count like any other."""
         for name, time_us in maxima.items():
-            if name not in self.newest and self.registered_lag_us is not None:
-                self.newest[name] = UNSET
+            if name not in self.newest and (is_lane(name) or self.registered_lag_us is not None):
+                self.register(name)
             if name in self.newest and time_us != UNSET:
                 self.newest[name] = max(self.newest[name], time_us)
                 self._hear(name, now_us)
+
+    def register(self, name: str) -> None:
+        """Let a source, or a lane of one, take part. A source of several lanes has no time of its own."""
+        source = source_of_lane(name)
+        if source != name and source in self.newest:
+            for facts in (self.newest, self.advanced, self.spoke):
+                facts.pop(source, None)
+        self.newest.setdefault(name, UNSET)
+
+    def row_clock(self, spec: AnyWatermarkSpec, floor_us: int) -> RowClock:
+        """Return the clock of the rows of the next batch, of a stage with the watermark `spec`; it leaves the facts alone."""
+        return RowClock(spec, dict(self.newest), dict(self.advanced), floor_us)
 
     def advance(self, watermark_us: int, source: str | None, now_us: int) -> None:
         """An explicit watermark: of one source, or of all. A source that is new registers, where rows of it would.
@@ -140,17 +168,23 @@ class WatermarkTracker:
         PlanError
             For a source that there is not.
         """
-        if source is not None:
+        lanes = [name for name in self.newest if source is None or source_of_lane(name) == source]
+        if source is not None and not lanes:
             if not has_source(self.spec, source):
                 raise no_such_source(source, list(self.newest))
-            self.newest.setdefault(source, UNSET)
-        for name in self.newest if source is None else (source,):
+            self.register(source)
+            lanes = [source]
+        for name in lanes:
             self.advanced[name] = max(self.advanced.get(name, UNSET), watermark_us)
             self._hear(name, now_us)
 
     def end(self, stream: str, now_us: int) -> None:
         """The end of a stream: its source ends with the last stream of it (SEMANTICS §2.5)."""
         self.ended.add(stream)
+        for name in self.newest if self.spec.by_row else ():
+            if is_lane_of(name, stream):
+                self.advanced[name] = END_OF_TIME
+                self._hear(name, now_us)
         for source in {one.source for one in self.inputs}:
             if all(one.stream in self.ended for one in self.inputs if one.source == source):
                 self.advance(END_OF_TIME, source, now_us)
@@ -226,13 +260,35 @@ class WatermarkTracker:
         ended, quiet = set(saved.get("ended", ())), (saved.get("heard"), saved.get("stood"))
         tracker = cls(spec, {}, {}, {}, saved["current"], *quiet, ended, inputs)
         facts = tracker_facts(saved, tracker.lags, tracker.registered_lag_us)
+        if not spec.by_row:
+            facts = without_lanes(facts)
         for part in _BY_SOURCE:
-            known = {n: us for n, us in facts[part].items() if n in tracker.lags or tracker.registered_lag_us is not None}
+            known = {n: us for n, us in facts[part].items() if tracker.follows(n)}
             getattr(tracker, part).update(known)
+        for name in filter(is_lane, list(tracker.newest)):
+            tracker.register(name)  # a source that was one lane, and has several now, has no time of its own
         return tracker
+
+    def follows(self, name: str) -> bool:
+        """Return whether facts of a source, or of a lane, are of use to this watermark."""
+        streams = [one.lane for one in self.inputs if one.lane] if is_lane(name) else []
+        there = not streams or any(is_lane_of(name, stream) for stream in streams)
+        return there and (source_of_lane(name) in self.lags or self.registered_lag_us is not None)
 
 
 _BY_SOURCE: Final = ("newest", "advanced", "spoke")
+LANE_IDLE_US: Final = to_us(PARTITION_IDLE, "idle_timeout")
+
+
+def without_lanes(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of sources with those of their lanes put together: the clock of batches knows no lanes."""
+    together: dict[str, Any] = {**facts}
+    for part in _BY_SOURCE:
+        together[part] = dict[str, int]()
+        for name, us in facts[part].items():
+            source = source_of_lane(name)
+            together[part][source] = max(us, together[part].get(source, UNSET))
+    return together
 
 
 def tracker_facts(saved: dict[str, Any], lags: Mapping[str, int], other_us: int | None = None) -> dict[str, Any]:
@@ -304,6 +360,11 @@ class ClockPlan:
     quiet: tuple[QuietSides, ...] = ()
 
     @property
+    def has_lanes(self) -> bool:
+        """Return whether a clock goes by several lanes of one source, which are left out while they are idle."""
+        return any(one.lane or one.partitioned for clock in self.clocks if clock.watermark.by_row for one in clock.inputs)
+
+    @property
     def initial(self) -> Moment:
         """Return what is in force before any row."""
         first, *others = (c.watermark.initial_us for c in self.clocks)
@@ -317,10 +378,24 @@ class Clocks:
         self.plan = plan
         new = (WatermarkTracker(c.watermark, inputs=c.inputs) for c in plan.clocks)
         self.trackers = list(new if trackers is None else trackers)
+        self.by_row = any(clock.watermark.by_row for clock in plan.clocks)
+        """True where rows of any clock are classified by the rows before them."""
 
     def saw(self, clock: int, maxima: dict[str, int], now_us: int) -> None:
         """Take the largest event times by source of rows that go by this clock."""
         self.trackers[clock].saw(maxima, now_us)
+
+    def expect(self, inputs: Sequence[ClockInput], partitions: Iterable[str], now_us: int) -> None:
+        """Let the partitions of a stream take part before any row of them came: the watermark waits for each."""
+        for one in inputs:
+            tracker = self.trackers[one.clock]
+            if not tracker.spec.by_row or one.source is None:
+                continue
+            for partition in partitions:
+                name = lane_name(one.source, lane_of(one.lane, partition))
+                if name not in tracker.newest:
+                    tracker.register(name)
+                    tracker.spoke[name] = now_us
 
     def advance(self, clock: int | None, watermark_us: int, source: str | None, now_us: int) -> None:
         """An explicit watermark: of a source of a clock, of all its sources, or of everything."""
@@ -383,7 +458,7 @@ class Clocks:
     @property
     def reached(self) -> dict[str, int]:
         """The watermark of every source, µs."""
-        if len(self.trackers) == 1 and not self.plan.clocks[0].name:
+        if len(self.trackers) == 1 and not self.plan.clocks[0].name and not self.by_row:
             return self.trackers[0].reached
         return {self._named(n, name): us for n, t in enumerate(self.trackers) for name, us in t.reached.items()}
 
@@ -399,17 +474,18 @@ class Clocks:
     def find(self, source: str) -> tuple[int, str | None] | None:
         """Return the clock of a source, and what it is called there; None where there is no such source."""
         for number, (clock, tracker) in enumerate(zip(self.plan.clocks, self.trackers, strict=True)):
-            if clock.name and source == clock.name and ONLY in tracker.reached:
+            sources = {source_of_lane(name) for name in tracker.newest}
+            if clock.name and source == clock.name and ONLY in sources:
                 return number, None
             if not source.startswith(f"{clock.name}." if clock.name else ""):
                 continue
             inner = source.removeprefix(f"{clock.name}.") if clock.name else source
-            if (inner in tracker.reached and inner != ONLY) or tracker.registered_lag_us is not None:
+            if (inner in sources and inner != ONLY) or tracker.registered_lag_us is not None:
                 return number, inner
         return None
 
     def _named(self, clock: int, source: str) -> str:
-        return self.plan.clocks[clock].named(source)
+        return self.plan.clocks[clock].named(shown_lane(source))
 
     def saved(self) -> dict[str, Any]:
         """Return the state as plain data."""
@@ -493,8 +569,7 @@ def behind_counts(times: Ints, watermark_us: int, lag_us: int) -> dict[str, int]
     """
     if watermark_us in (UNSET, END_OF_TIME):
         return {}
-    newest, counts = watermark_us + lag_us, dict[str, int]()
-    edges = _EDGES_US if lag_us in _EDGES_US else sorted((*_EDGES_US, lag_us))
+    newest, counts, edges = watermark_us + lag_us, dict[str, int](), _edges(lag_us)
     for begin in range(0, len(times), _BLOCK):
         block = times[begin : begin + _BLOCK]
         block = block[block < newest]  # few, of rows that come about in order
@@ -503,6 +578,32 @@ def behind_counts(times: Ints, watermark_us: int, lag_us: int) -> dict[str, int]
             if not waiting:
                 break
             beyond = int(np.count_nonzero(block < newest - edge_us))
+            if beyond < waiting:
+                name = f"{BEHIND}{edge_us}"
+                counts[name] = counts.get(name, 0) + waiting - beyond
+            waiting = beyond
+    return counts
+
+
+def _edges(lag_us: int) -> Sequence[int]:
+    return _EDGES_US if lag_us in _EDGES_US else sorted((*_EDGES_US, lag_us))
+
+
+def rows_behind(times: Ints, newest: Ints, lag_us: int) -> dict[str, int]:
+    """Count rows as :func:`behind_counts` does, by their distance to the newest row before each."""
+    return distances_counted(np.where(newest == UNSET, 0, newest - times) if len(newest) else newest, lag_us)
+
+
+def distances_counted(distances: Ints, lag_us: int) -> dict[str, int]:
+    """Count rows by their distance to the newest row before each, µs; those that are not behind it are not counted."""
+    counts = dict[str, int]()
+    for begin in range(0, len(distances), _BLOCK):
+        block = distances[begin : begin + _BLOCK]
+        waiting, most = int(np.count_nonzero(block > 0)), int(block.max())
+        for edge_us in _edges(lag_us)[1:]:
+            if not waiting:
+                break
+            beyond = int(np.count_nonzero(block > edge_us)) if most > edge_us else 0
             if beyond < waiting:
                 name = f"{BEHIND}{edge_us}"
                 counts[name] = counts.get(name, 0) + waiting - beyond
@@ -520,13 +621,41 @@ def floor_watermark(watermark_us: int, back_us: int) -> int:
     return watermark_us if watermark_us in (UNSET, END_OF_TIME) else watermark_us - back_us
 
 
+def floor_each(watermarks: int | Ints, back_us: int) -> int | Ints:
+    """Return what :func:`floor_watermark` gives for one watermark, or for that of each row."""
+    if isinstance(watermarks, int):
+        return floor_watermark(watermarks, back_us)
+    if not back_us or not len(watermarks):
+        return watermarks
+    if watermarks.min() != UNSET and watermarks.max() != END_OF_TIME:
+        return watermarks - back_us
+    infinite = (watermarks == UNSET) | (watermarks == END_OF_TIME)
+    return watermarks - np.where(infinite, 0, back_us)
+
+
 def late_line(watermark_us: int, options: QueryOptions) -> int:
     """``W - L``, or the end of windows that had left when the allowed lateness was another one (SEMANTICS §12.3)."""
     return max(floor_watermark(watermark_us, options.allowed_lateness_us), options.left_us)
 
 
-def classify(times: Ints, watermark_us: int, lateness_us: int, future_us: int) -> Classes:
+def late_line_each(watermarks: int | Ints, options: QueryOptions) -> int | Ints:
+    """Return what :func:`late_line` gives for one watermark, or for that of each row."""
+    if isinstance(watermarks, int):
+        return late_line(watermarks, options)
+    return np.maximum(floor_each(watermarks, options.allowed_lateness_us), options.left_us)
+
+
+def classify_rows(times: Ints, watermarks: Ints, lateness_us: int) -> Classes:
+    """Count the rows behind the watermark of each; of those that are not, none is looked at for being of the future."""
+    behind = int(np.count_nonzero(times < watermarks))
+    very = int(np.count_nonzero(times < floor_each(watermarks, lateness_us))) if behind and lateness_us else behind
+    return Classes(len(times) - behind, behind - very, very)
+
+
+def classify(times: Ints, watermark_us: int | Ints, lateness_us: int, future_us: int) -> Classes:
     """Count the four classes. While the watermark is unset every row is on time."""
+    if not isinstance(watermark_us, int):
+        return classify_rows(times, watermark_us, lateness_us)
     if watermark_us == UNSET or not len(times):
         return Classes(on_time=len(times))
     before_mark = times < watermark_us
@@ -548,6 +677,12 @@ def beyond(times: Ints, watermark_us: int, begun_us: int | None, options: QueryO
     return np.zeros(len(times), np.bool_) if latest is None else times > latest
 
 
+def beyond_each(times: Ints, watermarks: Ints, future_us: int) -> Mask:
+    """Rows further ahead of the watermark of each than tolerated."""
+    finite: Mask = (watermarks != UNSET) & (watermarks != END_OF_TIME)
+    return finite & (times - future_us > watermarks)
+
+
 def latest_expected(watermark_us: int, begun_us: int | None, options: QueryOptions) -> int | None:
     """Return the largest time that is not too far ahead, µs; None where no time is."""
     reference = begun_us if options.future_reference == "clock" else watermark_us
@@ -556,13 +691,15 @@ def latest_expected(watermark_us: int, begun_us: int | None, options: QueryOptio
     return reference + options.future_us
 
 
-def late_by_event(times: Ints, watermark_us: int, lateness_us: int) -> Mask:
+def late_by_event(times: Ints, watermark_us: int | Ints, lateness_us: int) -> Mask:
     """Rule "event": late when ``t < W - L``."""
-    return times < floor_watermark(watermark_us, lateness_us)
+    late: Mask = times < floor_each(watermark_us, lateness_us)
+    return late
 
 
-def late_by_window(last_ends: Ints, watermark_us: int, lateness_us: int) -> Mask:
+def late_by_window(last_ends: Ints, watermark_us: int | Ints, lateness_us: int) -> Mask:
     """Rule "window": late when even the last window of the row has ``end + L <= W``."""
-    if watermark_us == UNSET:
+    if isinstance(watermark_us, int) and watermark_us == UNSET:
         return np.zeros(len(last_ends), np.bool_)
-    return last_ends <= floor_watermark(watermark_us, lateness_us)
+    late: Mask = last_ends <= floor_each(watermark_us, lateness_us)
+    return late

@@ -72,6 +72,16 @@ class SourceNode(Node):
         return None
 
     @property
+    def partitioned(self) -> bool:
+        """Return whether its rows say which partition they are of."""
+        return False
+
+    @property
+    def lacks_order(self) -> str | None:
+        """Say why its rows come in no order; None where they do."""
+        return None
+
+    @property
     def puts_aside(self) -> bool:
         """Return whether malformed input goes to the late rows."""
         return False
@@ -155,6 +165,11 @@ class FrameSource(SourceNode):
     schema: pa.Schema
     bounded: bool
     lags_us: dict[str, int] | None = None
+
+    @property
+    def lacks_order(self) -> str | None:
+        """Say why its rows come in no order."""
+        return "the rows of a DataFrame come in none"
 
     def __reduce__(self) -> tuple[type[FrameSource], tuple[Any, ...]]:
         """In another process without the frame, which is one of its session's."""

@@ -203,6 +203,27 @@ class Operation:
         """Return which operators run it, by their name in the registry of kernels."""
         return self.kind
 
+    def takes_turns(self, options: QueryOptions) -> bool:
+        """Return whether state says what is late, so that rows behind the watermark of those before come one by one."""
+        return self.late_by == "state" and options.late_rule == "window"
+
+    def row_by_row(self, options: QueryOptions) -> Operation:
+        """Return the operation as it runs where each row is classified by those before it (SEMANTICS §2.8).
+
+        Raises
+        ------
+        PlanError
+            Where a batch, and not a row, says for which windows a row is late.
+        """
+        grid = self.extent.grid
+        if options.late_rule == "window" and grid is not None and grid.slide_us < grid.size_us and not self.extent.numbered:
+            raise PlanError(
+                'clock="row" judges each row before its windows are known',
+                got=f'late_rule("window") over {self.describe()}',
+                hint='leave late_rule out, or write clock="batch"',
+            )
+        return self
+
     def describe(self) -> str:
         """Return one line for ``explain()``."""
         raise NotImplementedError

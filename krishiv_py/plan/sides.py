@@ -17,8 +17,8 @@ import pyarrow as pa
 from krishiv_py.errors import ColumnError, PlanError, SchemaError
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
-from krishiv_py.plan.nodes import Node, Project, UnionSource, Watermark, source_of
-from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec, most_lag_us
+from krishiv_py.plan.nodes import Node, Project, UnionSource, Watermark, source_of, stages_read
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, RowsClock, WatermarkSpec, most_lag_us
 from krishiv_py.plan.schema import RESERVED, check_key_type, in_order_of, order_name, time_kind
 from krishiv_py.types import key_type, type_text
 
@@ -202,10 +202,11 @@ def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | N
     marks = _mark(left, LEFT), _mark(right, RIGHT)
     start_us = min(spec.initial_us for _, spec in marks)
     spec = MultiSourceWatermarkSpec(
-        tuple((name, attrs.evolve(own, idle_advance_us=None)) for name, own in marks),
+        tuple((name, attrs.evolve(own, idle_advance_us=None, clock=None)) for name, own in marks),
         idle_timeout_us,
         start_us,
         idle_advance_us=_advance(*(own.idle_advance_us for _, own in marks)),
+        clock=_clock(left, right),
     )
     union = UnionSource(parts, columns.side, merged, bounded)
     return JoinInput(Watermark(union, TIME, spec, columns.side), left.keys, columns)
@@ -256,6 +257,16 @@ def _mark(side: Side, name: str) -> tuple[str, WatermarkSpec]:
             hint=f"write {step} there, one for all of its rows, with a lag as long as its sources are apart",
         )
     return name, spec
+
+
+def _clock(left: Side, right: Side) -> RowsClock | None:
+    """Return what rows of both sides are classified by; results of a stage are classified by nothing."""
+    clocks = {s.mark.spec.clock or "batch" for s in (left, right) if not stages_read(s.mark)}
+    if len(clocks) > 1:
+        got = f"left {left.mark.spec.clock or 'batch'!r}, right {right.mark.spec.clock or 'batch'!r}"
+        hint = 'write clock="row" in .watermark(...) of both sides, or of none'
+        raise PlanError("the sides of a join have clocks that differ", got=got, then="a join has one", hint=hint)
+    return next(iter(clocks), None)
 
 
 def _advance(left_us: int | None, right_us: int | None) -> int | None:

@@ -226,6 +226,7 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
     _check_output(node)
     node.operation.check_columns(schema)
     node.operation.check_options(node.options)
+    operation = node.operation.row_by_row(node.options) if node.input.spec.by_row else node.operation
     if followed:
         check_followed(node)
     _check_clock(node)
@@ -255,7 +256,7 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
         time_kind=kind,
         watermark=node.input.spec,
         source_column=node.input.source_column,
-        operation=node.operation,
+        operation=operation,
         options=node.options,
         needs_columns=needs,
         late_columns=late_columns,

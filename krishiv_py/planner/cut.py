@@ -136,7 +136,8 @@ class StagePlan:
         """Return a stream that it reads as its clock has it; None where no clock goes by the rows."""
         if self.clock is None or self.stateless:
             return None
-        return ClockInput(self.clock, branch.name or ONLY, self._clock_source(branch))
+        lane, partitioned = branch.spec.stream, branch.source.partitioned
+        return ClockInput(self.clock, branch.name or ONLY, self._clock_source(branch), lane, partitioned)
 
     def _clock_source(self, branch: Branch) -> str | None:
         """Return the source of its clock that all rows of a stream are of; None where they may be of any."""
@@ -159,6 +160,23 @@ class StagePlan:
             return mark
         later_us = next((by_us for clock, by_us in self.times if clock == self.clock), 0)
         return attrs.evolve(mark, lag_us=mark.lag_us - later_us)
+
+
+def _in_lanes(mark: AnyWatermarkSpec, inputs: tuple[Branch, ...]) -> tuple[Branch, ...]:
+    """Return streams with the lane of each: of several with one watermark, or of one source, each is a lane."""
+    parts = [b.part for b in inputs]
+    several = len(inputs) > 1 if isinstance(mark, WatermarkSpec) else len(set(parts)) < len(parts)
+    return tuple(attrs.evolve(b, spec=attrs.evolve(b.spec, stream=b.name or "")) if several else b for b in inputs)
+
+
+def _check_turns(spec: OperatorSpec, inputs: Sequence[Branch]) -> None:
+    """Refuse windows whose state judges rows of several lanes: each has a time of its own, and state has one."""
+    lanes = len(inputs) > 1 or any(b.source.partitioned for b in inputs) or spec.source_column is not None
+    if lanes and spec.operation.takes_turns(spec.options):
+        got = f'late_rule("window") over {spec.operation.describe()}, of several lanes'
+        then = "what has left would depend on which lane came first"
+        hint = 'leave late_rule out, or write clock="batch"'
+        raise PlanError('clock="row" judges each row by its lane', got=got, then=then, hint=hint)
 
 
 def stages_for(node: Stage, late: LateColumns | None = None, after: Sequence[Prefix] = ()) -> tuple[StagePlan, ...]:
@@ -239,6 +257,9 @@ class _Graph:
         if (number or followed) and named is None:
             spec = attrs.evolve(spec, name=f"stage {number + 1}")
         inputs = tuple(attrs.evolve(b, after=numbers.get(b.name)) for b in branches(spec, source_of(node.input)))
+        if spec.watermark.by_row:
+            inputs = _in_lanes(spec.watermark, inputs)
+            _check_turns(spec, inputs)
         reads = any(b.after is None for b in inputs)
         clock = self.clocks if reads else None
         self.clocks += reads

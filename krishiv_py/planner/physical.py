@@ -313,8 +313,11 @@ class PhysicalPlan:
                 parts["watermark behind the first stage, in µs"] = str(stage.times.clocks[0][1])
                 parts = {f"stage {number}: {name}": value for name, value in parts.items()}
             parts_by_name |= parts
-        if any(isinstance(r.source, MemorySource) and self.drift_us(r) is not None for r in self.reads):
+        sent = [n for n, r in enumerate(self.reads) if isinstance(r.source, MemorySource)]
+        if any(self.drift_us(self.reads[n]) is not None for n in sent):
             parts_by_name["memory streams"] = "made to wait by max_drift"  # Spark's log is of other files
+        elif any(n in self.in_lanes for n in sent):
+            parts_by_name["memory streams"] = "read in lanes, for clock='row'"
         if self.watermarked:
             parts_by_name["Spark's watermark"] = "of a DataFrame"
         if self.named:
@@ -332,6 +335,15 @@ class PhysicalPlan:
     def watermarked(self) -> bool:
         """Return whether Spark's watermark is that of a source, and so cannot be the query's."""
         return any(read.source.watermarked for read in self.reads)
+
+    @cached_property
+    def in_lanes(self) -> tuple[int, ...]:
+        """The numbers of the streams whose rows are classified by those before them, so that their order counts."""
+        return tuple(
+            n
+            for n, read in enumerate(self.reads)
+            if any(self.stages[number].spec.watermark.by_row for number, _ in read.takers)
+        )
 
     @property
     def keeps_ledger(self) -> bool:

@@ -11,15 +11,16 @@ so a repeated batch sees the same watermark.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.kernels.spec import Moment
-from krishiv_py.kernels.watermark import moment_of
+from krishiv_py.kernels.watermark import ClockInput, ClockPlan, Clocks, moment_of
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
+from krishiv_py.plan.running import Control
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, CheckpointOrigin
 from krishiv_py.runtime.checkpoint.sparklog import planned
@@ -27,6 +28,8 @@ from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.store import Store, Stores
 
+STEPPED: Final = "stepped"
+"""The entry of the ledger that says what was in force in the last step of the batch before, where it fired by its own rows."""
 _SHIFT: Final = 4_600_000_000_000_000
 _END_MS: Final = 9_200_000_000_000_000
 NOT_YET_MS: Final = 0
@@ -156,6 +159,41 @@ class LedgerClock:
         begun_us = _planned_us(planned(self.checkpoint, batch))
         return attrs.evolve(self.in_force(batch), begun_us=begun_us, before=_before(self, batch) if before else None)
 
+    def clocks(self, batch: int, plan: ClockPlan) -> Clocks:
+        """Return the clocks as they are before the rows of a batch."""
+        entry = self.read(batch)
+        return Clocks(plan) if entry is None else Clocks.restored(plan, entry)
+
+    def after(self, batch: int, plan: ClockPlan, said: Sequence[tuple[int, dict[str, int], Sequence[Control]]]) -> Moment:
+        """Return what is in force after a batch, by what its tasks have `said` of each clock: maxima and controls.
+
+        The time is that on record, so all tasks and a repeated batch come to the same.
+        """
+        clocks, noted = self.clocks(batch, plan), (self.read(batch) or {}).get("now_us", 0)
+        now_us = max([noted, *(control.now_us for _, _, controls in said for control in controls)])
+        for clock, maxima, controls in said:
+            clocks.saw(clock, maxima, now_us)
+            for control in controls:
+                clocks.note(clock, control, now_us)
+        return clocks.settle(now_us)
+
+    def stepped(self, batch: int) -> Moment:
+        """Return what was in force in the last step before a batch that fires by its own rows."""
+        entry = self.read(batch) or {}
+        if STEPPED not in entry:
+            return self.in_force(max(batch - 1, 0))
+        first, *others = entry[STEPPED]
+        return Moment(first, others=tuple(others))
+
+    def expect(self, batch: int, plan: ClockPlan, partitions: Iterable[tuple[Sequence[ClockInput], Iterable[str]]]) -> None:
+        """Note, before the tasks of a batch run, the partitions that sources know of: the watermark waits for their rows."""
+        clocks, entry = self.clocks(batch, plan), self.read(batch) or {"now_us": 0}
+        for inputs, names in partitions:
+            clocks.expect(inputs, names, entry["now_us"])
+        noted = {**entry, **clocks.saved()}
+        if noted != entry:
+            self.write(batch, noted)
+
     def begin(self, batch: int, now_us: int) -> None:
         """Note when a batch begins, before its tasks run; one that is repeated began when it did first."""
         entry = self.read(batch)
@@ -210,7 +248,8 @@ def clock_for(plan: PhysicalPlan, checkpoint: str, *, durable: bool = False, kep
     begun = CheckpointOrigin.of(checkpoint)
     raised = RaisedWatermarks.of(CheckpointNotes(checkpoint).plan() or {}, begun)
     if plan.keeps_ledger:
-        return LedgerClock(checkpoint, spec.watermark.initial_us, durable, plan.watermarked, begun, kept, raised)
+        by_rows = plan.watermarked or bool(plan.in_lanes)  # rows of a batch that fires by its own reach every bucket
+        return LedgerClock(checkpoint, spec.watermark.initial_us, durable, by_rows, begun, kept, raised)
     facts = LedgerClock(checkpoint, spec.watermark.initial_us, durable, kept=kept)
     return SparkClock(checkpoint, spec.tick_us, spec.watermark.initial_us, begun, raised, facts)
 

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.errors import users_line
 from krishiv_py.kernels.spec import OperatorSpec
+from krishiv_py.kernels.watermark import LANE_IDLE_US
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import MemorySource, SourceNode
 from krishiv_py.plan.options.query import Batches
@@ -251,7 +252,8 @@ class ControlFiles:
     @classmethod
     def of(cls, plan: PhysicalPlan, batches: Batches) -> ControlFiles:
         """Return those of a plan."""
-        interval_us = min(filter(None, (period_us(s.spec) for s in plan.stages)), default=None)
+        lanes_us = LANE_IDLE_US // 2 if plan.clocks.has_lanes else None
+        interval_us = min(filter(None, (*(period_us(s.spec) for s in plan.stages), lanes_us)), default=None)
         by_clock = by_clock_us([s.spec for s in plan.stages]) if plan.by_clock else None
         period = min(filter(None, (interval_us, by_clock)), default=None)
         goes_on = batches._goes_on and not plan.stateless  # nothing is open

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -15,6 +15,7 @@ from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.aggregates import AggKernel, Rows
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.joins.sides import columns_of
+from krishiv_py.kernels.lanes import renamed_lane, source_of_lane
 from krishiv_py.kernels.state.spread import BucketContent, is_of_numbers, side_of, spread
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import HASH
@@ -673,8 +674,11 @@ def _sources(
     begin = (
         {name for name, spec in mark.sources if spec.from_savepoint} if isinstance(mark, MultiSourceWatermarkSpec) else set()
     )
-    of = {name: [name] for name in newest if registers and name not in declared}
-    of |= {name: [name] if name in newest else _same_stream(name, newest, number, outlines, streams) for name in declared}
+    sources = {source_of_lane(name): us for name, us in newest.items()}
+    of = {name: [name] for name in sources if registers and name not in declared}
+    of |= {name: [name] if name in sources else _same_stream(name, sources, number, outlines, streams) for name in declared}
+    begun = {name for name in declared if not of[name]}
+    of = _lanes(of, newest, by_row=mark.by_row)
     known: dict[str, dict[str, int]] = {
         part: {
             name: max(facts[part][each] for each in came if each in facts[part])
@@ -684,9 +688,19 @@ def _sources(
         for part in ("newest", "advanced", "spoke")
     }
     for name in declared:
-        if not of[name] and begins_us != UNSET and (mark.from_savepoint or name in begin):
+        if name in begun and begins_us != UNSET and (mark.from_savepoint or name in begin):
             known["advanced"][name] = begins_us
     return known
+
+
+def _lanes(of: Mapping[str, list[str]], newest: Iterable[str], *, by_row: bool) -> dict[str, list[str]]:
+    """Return the lanes that sources are now, with those that they were; the clock of batches has one for a source."""
+    lanes: dict[str, list[str]] = {}
+    for name, came in of.items():
+        for was in newest:
+            if source_of_lane(was) in came:
+                lanes.setdefault(renamed_lane(was, name) if by_row else name, []).append(was)
+    return lanes
 
 
 def _declared(clock: ClockSpec) -> dict[str, int]:

@@ -24,6 +24,7 @@ from krishiv_py.kernels.watermark import Clocks, no_such_source
 from krishiv_py.plan.durations import TimePoint
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches, StartPoint
+from krishiv_py.plan.options.watermarks import RowsClock
 from krishiv_py.planner.physical import Engine, PhysicalPlan
 from krishiv_py.planner.why import QueryProgress
 from krishiv_py.replay_log import wall_clock_us
@@ -60,6 +61,8 @@ class SessionRunner(Generic[Q]):
         Called with each query that has started.
     retry_s : float
         For how long what is away is tried again, s.
+    rows_clock : {"batch", "row"}
+        What rows are classified by where a watermark does not say it.
     """
 
     engine: Engine | None = None
@@ -73,6 +76,7 @@ class SessionRunner(Generic[Q]):
         self.queries: list[Q] = []
         self.watchers: list[Callable[[Q], None]] = []
         self.retry_s = RETRY_S
+        self.rows_clock: RowsClock = "batch"
         self._folder: str | None = None
         self._stopped, self._pid = False, os.getpid()
         self._changing = threading.Lock()

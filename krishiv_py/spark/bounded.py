@@ -29,7 +29,15 @@ from krishiv_py.runtime.batch import RESULT, STAGE, leaving, place_of, result_ki
 from krishiv_py.spark.scan import scan
 from krishiv_py.spark.setup.workers import mapped
 from krishiv_py.spark.storage import ShuffleFiles
-from krishiv_py.spark.tasks.bounded import PACKED_TYPE, BoundedPack, BoundedSteps, TimedBatch, stream_reader, timetable
+from krishiv_py.spark.tasks.bounded import (
+    PACKED_TYPE,
+    BoundedPack,
+    BoundedSteps,
+    TimedBatch,
+    in_order,
+    stream_reader,
+    timetable,
+)
 from krishiv_py.spark.tasks.pack import NOTES, root_of
 from krishiv_py.storage.local import private_folder
 
@@ -70,15 +78,21 @@ def _packed(
     spark: SparkSession, plan: PhysicalPlan, ids: tuple[int, ...], now_us: int, shuffle_files: ShuffleFiles
 ) -> tuple[DataFrame, tuple[TimedBatch, ...]]:
     """Return the rows of all streams, packed for the stages that read them; and the micro-batches they are in."""
-    when, begun = timetable(spark, plan, now_us), attrs.evolve(plan.clocks.initial, now_us=now_us, begun_us=now_us)
+    when, begun = (
+        None if plan.in_lanes else timetable(spark, plan, now_us),
+        attrs.evolve(plan.clocks.initial, now_us=now_us, begun_us=now_us),
+    )
     frames = []
     for number, read in enumerate(plan.reads):
-        roots = tuple(root_of(plan.stages[n], n, branch) for n, branch in read.takers)
+        roots = tuple(root_of(plan, n, branch) for n, branch in read.takers)
         outs = tuple(leaving(plan, root.number) for root in roots)
         if when is not None:
             paths = spark.createDataFrame([(f,) for f in when.files[number]], "path string")
             frame = paths.repartition(len(ids)) if len(ids) > 1 else paths.coalesce(1)
             pack = BoundedPack(roots, stream_reader(read), ids, when.files[number], begun, shuffle_files, outs)
+        elif number in plan.in_lanes:
+            frame = spark.createDataFrame([(f,) for f in in_order(spark, read)], "path string").coalesce(1)
+            pack = BoundedPack(roots, stream_reader(read), ids, None, begun, shuffle_files, outs, in_lanes=True)
         else:
             scanned = scan(spark, read.source, read.needs_columns, streaming=False)
             frame = scanned.frame

@@ -352,7 +352,7 @@ def range_frame(spark: SparkSession, source: RangeSource, schema: pa.Schema) -> 
     if tasks > 1:
         numbers = spark.range(0, tasks, 1, tasks).withColumnRenamed("id", "task")
         frame = frame.hint("shuffle_replicate_nl").crossJoin(numbers)  # a cartesian product; a broadcast would be a job
-    return frame, RangeReader(schema, source.source, source.name, tasks)
+    return frame, RangeReader(schema, source.source, source.name, tasks, source.in_lanes)
 
 
 def empty_frame(spark: SparkSession, source: RangeSource, schema: pa.Schema) -> tuple[DataFrame, RangeReader]:

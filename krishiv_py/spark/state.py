@@ -30,7 +30,7 @@ from krishiv_py.runtime.checkpoint.lease import take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, CheckpointOrigin
 from krishiv_py.runtime.checkpoint.sparklog import checked_lines, numbered, offsets_of, planned
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT, ChunkFolder, chunk_of
-from krishiv_py.runtime.clocks import LedgerClock, RaisedWatermarks, SparkClock, watermark_of
+from krishiv_py.runtime.clocks import STEPPED, LedgerClock, RaisedWatermarks, SparkClock, watermark_of
 from krishiv_py.runtime.savepoints import (
     Savepoint,
     SourceState,
@@ -478,7 +478,7 @@ def _clocks(
         clocks = ledger.read(batch + 1)
         assert clocks is not None
         before = raised.over(moment_of(ledger.read(batch) or clocks, now_us), batch)
-        return clocks, list(before.every), int(clocks["now_us"])
+        return clocks, list(clocks.get(STEPPED, before.every)), int(clocks["now_us"])
     next_ms = json.loads(checked_lines(*store_at(f"{checkpoint}/commits/{batch}"))[1])["nextBatchWatermarkMs"]
     before = SparkClock(checkpoint, outline["tick_us"], UNSET, begun, raised).in_force(batch)
     after_us = max(watermark_of(int(next_ms), outline["tick_us"]), before.watermark_us, begun.watermark_us)

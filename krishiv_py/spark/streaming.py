@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import json
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -21,7 +23,7 @@ from krishiv_py.engine.stage import PREPARE, Report, StageOperator
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import KrishivError, PlanError
 from krishiv_py.kernels.spec import Moment, OperatorSpec
-from krishiv_py.kernels.watermark import ONLY, Clocks
+from krishiv_py.kernels.watermark import ONLY, ClockInput, Clocks
 from krishiv_py.logs import BatchLines, batch_part
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import MemorySource
@@ -37,7 +39,7 @@ from krishiv_py.runtime.checkpoint.moved import follow
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Claim, forget_state
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, check_log, forget_unplanned
 from krishiv_py.runtime.chunk_files import ChunkFolder
-from krishiv_py.runtime.clocks import Clock, LedgerClock, SparkClock, clock_for
+from krishiv_py.runtime.clocks import STEPPED, Clock, LedgerClock, SparkClock, clock_for
 from krishiv_py.runtime.closings import Closings
 from krishiv_py.runtime.controls import NOTE, ControlFiles, ControlFolder, ControlWriter, Heartbeats, warn_if_flushed
 from krishiv_py.runtime.outputs import TaskOutput, claim_outputs, described_outputs
@@ -130,19 +132,25 @@ def stateful(
         return rows_given(spark, plan, clock.checkpoint, output)
     ids, stages = bucket_ids(buckets), plan.stages
     timed = [n for n, s in enumerate(stages) if not s.stateless]
+    moving = tuple(timed) if plan.in_lanes else ()
     waits = [plan.drift_us(read) is not None for read in plan.reads]
-    sources = tuple((n, logged(r.source, clock.checkpoint, n, waits=waits[n])) for n, r in enumerate(plan.reads))
+    sources = tuple(
+        (n, logged(r.source, clock.checkpoint, n, waits=waits[n], in_lanes=n in plan.in_lanes))
+        for n, r in enumerate(plan.reads)
+    )
     frames = []
     for index, read in enumerate(plan.reads):
         scanned = scan(spark, sources[index][1], read.needs_columns, streaming=True)
-        roots = tuple(root_of(stages[n], n, b) for n, b in read.takers if n in timed)
+        roots = tuple(root_of(plan, n, b) for n, b in read.takers if n in timed)
         passed = tuple(RowsOut(b.spec, output, n, plan.last, index, leaving(plan, n)) for n, b in read.takers if n not in timed)
-        pack = PackTask(roots, scanned.reader, ids, clock, shuffle_files, passed, sources[:index] + sources[index + 1 :])
+        others = sources[:index] + sources[index + 1 :]
+        pack = PackTask(roots, scanned.reader, ids, clock, shuffle_files, passed, others, moving)
         frames.append(mapped(scanned.frame, pack.__call__, PACKED_TYPE))
     if controls is not None:
         frame_of_controls = own_files(spark, controls.folder, streaming=True, max_files=None)
         roots = tuple(Root(stages[n].spec, n, stages[n].times, index) for index, n in enumerate(plan.clock_owners))
-        pack = PackTask(roots, ParquetReader(stages[0].spec.source_schema, sent=True), ids, clock, shuffle_files)
+        reader = ParquetReader(stages[0].spec.source_schema, sent=True)
+        pack = PackTask(roots, reader, ids, clock, shuffle_files, moving=moving)
         frames.append(mapped(frame_of_controls, pack.__call__, PACKED_TYPE))
     frame = functools.reduce(DataFrame.union, frames)
     if clock.heartbeats_reach_buckets:
@@ -152,6 +160,7 @@ def stateful(
         processor = BucketProcessor(
             stages[number].spec, output, clock, chunks, shuffle_files, place_of(plan, number, after, ids)
         )
+        processor.moves = plan.clocks if moving else None
         frame = _following(frame, processor) if number or clock.heartbeats_reach_buckets else operator(frame, processor)
     return frame
 
@@ -246,9 +255,18 @@ class BatchSteps:
             frame.sparkSession.conf.set(closing_setting(self.closings.checkpoint), str(batch_id))
         for planner in self.planners:
             self.retries.call(functools.partial(planner.taken, batch_id))
+        if self.plan.in_lanes and isinstance(self.clock, LedgerClock):
+            self.clock.expect(batch_id, self.plan.clocks, self._partitions())
         self._publish(frame, batch_id)
         for planner in self.planners:
             planner.published()
+
+    def _partitions(self) -> Iterator[tuple[Sequence[ClockInput], Iterable[str]]]:
+        """Yield the partitions that sources know of, with their streams as the clocks have them."""
+        for planner in self.planners:
+            if planner.number in self.plan.in_lanes and planner.log.position is not None:
+                names = planner.node.source.partitions_at(json.loads(planner.log.position))
+                yield self.plan.clock_inputs(self.plan.reads[planner.number]), names
 
     def _publish(self, frame: DataFrame, batch_id: int) -> None:
         on_cluster = [output.kind for output in self.outputs if output.delivery == "frame"]
@@ -337,23 +355,32 @@ class BatchSteps:
             return
         entry = self.clock.read(batch_id)
         clocks = Clocks(self.plan.clocks) if entry is None else Clocks.restored(self.plan.clocks, entry)
+        stepped: dict[str, Any] = {}
+        if self.plan.in_lanes:
+            stepped[STEPPED] = self.clock.after(batch_id, self.plan.clocks, self._said(reported)).every
         in_force = self._follow(clocks, reported, now_us)
         self.ledger.idle = tuple(clocks.idle(now_us))
-        self.clock.write(batch_id + 1, {**clocks.saved(), "now_us": now_us})
+        self.clock.write(batch_id + 1, {**clocks.saved(), **stepped, "now_us": now_us})
         if self.control_writer is not None:
             self.control_writer.batch_done(moved=in_force.later(self.clock.in_force(batch_id)))
         self.ledger.take(batch_id, reported, in_force, clocks.reached, whole=bool(passing))
 
     def _follow(self, clocks: Clocks, reported: dict[str, Report], now_us: int) -> Moment:
         """Let the clocks follow what the buckets reported; gives what is in force in the next batch."""
-        for bucket, report in reported.items():
-            clock = self.plan.stages[stage_of(bucket, self.plan.last)].clock
-            for notes in () if clock is None else report.notes:
-                assert clock is not None
-                clocks.saw(clock, notes.maxima, now_us)
-                for advance in notes.advances:
-                    clocks.note(clock, advance, now_us)
+        for clock, maxima, advances in self._said(reported):
+            clocks.saw(clock, maxima, now_us)
+            for advance in advances:
+                clocks.note(clock, advance, now_us)
         return clocks.settle(now_us)
+
+    def _said(self, reported: dict[str, Report]) -> list[tuple[int, dict[str, int], list[Control]]]:
+        """Return what the buckets reported of each clock."""
+        return [
+            (clock, notes.maxima, notes.advances)
+            for bucket, report in reported.items()
+            if (clock := self.plan.stages[stage_of(bucket, self.plan.last)].clock) is not None
+            for notes in report.notes
+        ]
 
     def _totals(self, passing: list[int], batch_id: int, reported: dict[str, Report]) -> dict[str, Report]:
         """Return all that is known with this batch: tasks that keep nothing tell of one batch only, so theirs are summed up."""
@@ -464,7 +491,9 @@ def start(
     output = task_output(plan, sinks, claim.outputs, checkpoint, durable=durable)
     interval = batches.interval_us if batches.kind == "every" else None
     kept = batches._kept
-    planning = planners(sources, checkpoint, now, aligned, durable=durable, interval_us=interval, kept=kept)
+    planning = planners(
+        sources, checkpoint, now, aligned, durable=durable, interval_us=interval, kept=kept, in_lanes=plan.in_lanes
+    )
     blobs = chunk_folder(spark, opened, batches)
     frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
     claim_outputs(plan, sinks, claim.outputs, notes)

@@ -19,7 +19,7 @@ from krishiv_py.plan.durations import Duration, show_us
 from krishiv_py.plan.nodes import filters_after
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.query import ExplicitOptions
-from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, RowsClock, WatermarkSpec
 
 
 @attrs.frozen(eq=False)
@@ -40,6 +40,8 @@ class RegisteredStream:
         With several sources: the column that names them.
     explicit, late_handler
         Options, and who takes late rows, of the stream it was made of; without a handler every query counts its own.
+    clock : {"batch", "row"} or None
+        What ``SET watermark.clock`` said for the query.
     """
 
     name: str
@@ -49,6 +51,7 @@ class RegisteredStream:
     source_column: str | None = None
     explicit: ExplicitOptions = attrs.field(factory=ExplicitOptions)
     late_handler: LateEventHandler | None = None
+    clock: RowsClock | None = None
 
     def timed(self, stream: Stream, lag_us: int | None) -> TimedStream:
         """Return the `stream`, made of this one, with event time; `lag_us` is what SET said, and outweighs what is
@@ -63,6 +66,13 @@ class RegisteredStream:
                 hint="SET watermark.lag = INTERVAL '5' SECOND right before the query (it holds for one query), "
                 f"or register({self.name!r}, ..., lag=5_000)",
             )
+        if self.clock is not None:
+            if spec._by_clock:
+                hint = "leave SET watermark.clock out"
+                raise PlanError(
+                    "the table goes by the clock of the machine", got=f"watermark.clock = {self.clock!r}", hint=hint
+                )
+            spec = attrs.evolve(spec, clock=self.clock)
         node = stream._node if self.spec is None else filters_after(stream._node, self.stream._node)
         stream_timed = attrs.evolve(stream, node=node).with_watermark(spec, self.event_time, source_column=self.source_column)
         handler = self.late_handler or stream_timed.late_handler

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 from sqlglot import expressions as sg
 
 from krishiv_py.api.stages.results import ResultStream
@@ -42,7 +43,7 @@ class SqlContext:
 
     def __init__(self) -> None:
         self._tables: dict[str, RegisteredStream | StaticTable] = {}
-        self._set: dict[str, int] = {}
+        self._set: dict[str, Any] = {}
         self._sinks: dict[str, tuple[str, Sink]] = {}
 
     def register(
@@ -186,22 +187,32 @@ class SqlContext:
         self._set = settings
         return list(outputs.values())
 
-    def _planned(self, tree: Query, settings: dict[str, int]) -> Stream | ResultStream:
+    def _planned(self, tree: Query, settings: dict[str, Any]) -> Stream | ResultStream:
         """Return the plan of a query, which has used up what was set for it."""
-        env = Env(dict(self._tables), settings.get("watermark.lag"), settings.get("deduplication.within"))
+        lag_us, within_us = (settings.get(name) for name in ("watermark.lag", "deduplication.within"))
+        tables, clock = dict(self._tables), settings.get("watermark.clock")
+        if clock is not None:
+            tables = {
+                name: attrs.evolve(table, clock=clock) if isinstance(table, RegisteredStream) else table
+                for name, table in tables.items()
+            }
+        env = Env(tables, lag_us, within_us)
         planned = plan(tree, env)
         check_read(tree)
         text = tree.sql("spark")
         if env.lag_us is not None and planned._plan().stateless:
             hint = "SET it right before a query with windows, joins or distinct rows; or write the query again"
             raise self._dropped("watermark.lag", "has no watermark", settings, text, hint)
+        if clock is not None and planned._plan().stateless:
+            hint = "SET it right before a query with windows, joins or distinct rows; or write the query again"
+            raise self._dropped("watermark.clock", "has no watermark", settings, text, hint)
         if env.within_us is not None and not env.used:
             hint = "write SELECT DISTINCT, or ROW_NUMBER() OVER (PARTITION BY id ORDER BY ts) with rn = 1"
             raise self._dropped("deduplication.within", "drops no duplicates", settings, text, hint)
         settings.clear()  # a query that was refused did not use it up
         return planned
 
-    def _dropped(self, name: str, lacks: str, settings: dict[str, int], text: str, hint: str) -> PlanError:
+    def _dropped(self, name: str, lacks: str, settings: dict[str, Any], text: str, hint: str) -> PlanError:
         """Drop a setting that had no effect, and return the error that says so."""
         if self._set.get(name) == settings[name]:  # and not one that was set in the text
             del self._set[name]

@@ -18,7 +18,7 @@ from krishiv_py.errors import PlanError, SchemaError
 from krishiv_py.plan.expressions.expr import Alias, Expr, Func, Lambda, LambdaVar, Lit, col
 from krishiv_py.plan.names import free
 from krishiv_py.plan.options.late import one_handler
-from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, RowsClock, WatermarkSpec
 from krishiv_py.sql.catalog import RegisteredStream, StaticTable, unknown_table
 from krishiv_py.sql.joins import VALIDITY, How, check_bound_in_where, how_of, joined, looked_up
 from krishiv_py.sql.scope import Column, Env, Inner, Relation, conjuncts
@@ -118,6 +118,7 @@ def _united_table(
 ) -> RegisteredStream:
     """Return the union as a table: its watermark is the least of theirs."""
     specs: list[tuple[str, WatermarkSpec]] = []
+    clocks = set[RowsClock | None]()
     for rows, name in zip(parts, names, strict=True):
         assert rows.table is not None
         spec = rows.table.spec
@@ -126,7 +127,11 @@ def _united_table(
         if spec is None and env.lag_us is None:
             rows.timed(rows.stream, None)  # says what is missing
         lag_us = env.lag_us if env.lag_us is not None or spec is None else spec.lag_us
-        specs.append((name, attrs.evolve(spec or WatermarkSpec(0), lag_us=lag_us or 0)))
+        clocks.add(rows.table.clock or (None if spec is None else spec.clock))
+        specs.append((name, attrs.evolve(spec or WatermarkSpec(0), lag_us=lag_us or 0, clock=None)))
+    if len(clocks) > 1:
+        hint = "SET watermark.clock = 'row' right before the query"
+        raise PlanError("the streams of UNION ALL have clocks that differ", got=", ".join(sorted(map(str, clocks))), hint=hint)
     options = {repr(rows.table.explicit) for rows in parts if rows.table is not None}
     if len(options) > 1:
         hint = "set them on what sql() returns"
@@ -135,7 +140,7 @@ def _united_table(
     assert first is not None
     handlers = [rows.table.late_handler for rows in parts if rows.table is not None]
     late = one_handler(handlers, "the streams of UNION ALL", "register the streams with one handler, or without")
-    spec = MultiSourceWatermarkSpec(tuple(specs))
+    spec = MultiSourceWatermarkSpec(tuple(specs), clock=next(iter(clocks)))
     return RegisteredStream("union", stream, time, spec, source, first.explicit, late)
 
 

@@ -11,6 +11,7 @@ from sqlglot import expressions as sg
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.expressions.allread import check_read, check_tokens
 from krishiv_py.plan.expressions.sqltext import check_units, check_whole, note_quotes, one_kind_of_error, respelled
+from krishiv_py.plan.options.watermarks import CLOCKS, RowsClock
 from krishiv_py.sql.windows import interval_us
 
 _KEYWORDS: Final = frozenset({"WINDOW", "SESSION"})
@@ -105,8 +106,12 @@ _SHOW: Final = (
     "write SELECT tumble_start(ts, INTERVAL '1 minute') AS window_start, COUNT(*) AS n FROM t "
     "GROUP BY tumble_start(ts, INTERVAL '1 minute')"
 )
-_SETTINGS: Final = ("watermark.lag", "deduplication.within")
-_SET: Final = "write SET watermark.lag = INTERVAL '5' SECOND, or SET deduplication.within = INTERVAL '10' MINUTE"
+_CLOCK: Final = "watermark.clock"
+_SETTINGS: Final = ("watermark.lag", _CLOCK, "deduplication.within")
+_SET: Final = (
+    "write SET watermark.lag = INTERVAL '5' SECOND, SET watermark.clock = 'row', or "
+    "SET deduplication.within = INTERVAL '10' MINUTE"
+)
 _ON_ROWS: Final = "leave it out; on bounded input do it on what collect() returns"
 _TOP_N: Final = (
     "for the first rows of each window select window_start and window_end too, and write SELECT * FROM (this query) "
@@ -343,8 +348,8 @@ def no_group(tree: sg.Select) -> PlanError:
     return PlanError("the query has no GROUP BY", got=tree.sql("spark"), then=then, hint=_SHOW)
 
 
-def setting_of(statement: sg.Set) -> tuple[str, int]:
-    """Return the setting of ``SET watermark.lag = INTERVAL '5' SECOND``, and its value in µs."""
+def setting_of(statement: sg.Set) -> tuple[str, int | RowsClock]:
+    """Return the setting of ``SET watermark.lag = INTERVAL '5' SECOND``, and its value in µs; or that of the clock of rows."""
     check_read(statement)
     items = statement.expressions
     setting = items[0].this if len(items) == 1 else None
@@ -354,4 +359,12 @@ def setting_of(statement: sg.Set) -> tuple[str, int]:
     name = (setting.this.name if quoted else setting.this.sql("spark").replace("`", "")).lower()
     if name not in _SETTINGS:
         raise PlanError("there is no such setting", got=setting.this.sql("spark"), hint=_SET)
+    if name == _CLOCK:
+        value = setting.expression
+        named = value.name.lower() if isinstance(value, (sg.Literal, sg.Column)) else None
+        clock = next((known for known in CLOCKS if known == named), None)
+        if clock is None:
+            hint = "write SET watermark.clock = 'row', or 'batch'"
+            raise PlanError("there is no such clock of rows", got=value.sql("spark"), hint=hint)
+        return name, clock
     return name, interval_us(setting.expression, name, allow_zero=name == "watermark.lag")

@@ -25,7 +25,13 @@ from krishiv_py.plan.expressions.expr import Expr, coalesce, col, lit, name_of
 from krishiv_py.plan.joins import LookupType
 from krishiv_py.plan.nodes import BatchFunction, Expect, Filter, MapBatches, Node, OnFail, Prefix, Project, root_of
 from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns, LateEventHandler, OnError
-from krishiv_py.plan.options.watermarks import PARTITION_IDLE, AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.options.watermarks import (
+    PARTITION_IDLE,
+    AnyWatermarkSpec,
+    MultiSourceWatermarkSpec,
+    RowsClock,
+    WatermarkSpec,
+)
 from krishiv_py.plan.schema import SchemaLike, as_schema, checked, left_out, require_columns
 
 if TYPE_CHECKING:
@@ -413,7 +419,9 @@ class Stream(RunMethods, ShownInALine):
         step, schema = looked_up(self.schema, table, on, columns, how, validity, at, reload)
         return self._then(MapBatches(self._node, step, schema))
 
-    def watermark(self, column: str, lag: Duration | None = None, *, idle_advance: Duration | None = None) -> TimedStream:
+    def watermark(
+        self, column: str, lag: Duration | None = None, *, idle_advance: Duration | None = None, clock: RowsClock | None = None
+    ) -> TimedStream:
         """Declare event time: no row older than the newest minus `lag` is expected any more (SEMANTICS §2).
 
         Where a source names its partitions (``read_kafka(partitions_as_sources=True)``, `watermark_sources` of an own source),
@@ -430,6 +438,11 @@ class Stream(RunMethods, ShownInALine):
         idle_advance : int or timedelta or str, optional
             When no row has come for this long (processing time), let the watermark go on at the speed of the clock from where
             it was, until a row comes, so that a quiet stream closes its windows (SEMANTICS §10).
+        clock : {"batch", "row"}, optional
+            What a row is classified by: the watermark in force in its batch, or that of the rows before it in its lane, so that
+            neither late rows nor results depend on how rows are cut into batches (SEMANTICS §2.8). A lane is what the source
+            gives in an order: a partition of Kafka, a memory stream, a folder in the order of its files. By default what the
+            session says, which is ``"batch"`` where it says nothing.
 
         Raises
         ------
@@ -448,11 +461,11 @@ class Stream(RunMethods, ShownInALine):
         """
         if lag is None:
             lag = dt.timedelta(microseconds=known_lag_us(self._node, column))
-        each = WatermarkSpec.fixed_lag(lag, idle_advance=idle_advance)
+        each = WatermarkSpec.fixed_lag(lag, idle_advance=idle_advance, clock=clock)
         parts = partitions_of(self._node)
         if parts is None:
             return self.with_watermark(each, column=column)
-        spec = MultiSourceWatermarkSpec.new(idle_timeout=PARTITION_IDLE, idle_advance=idle_advance)
+        spec = MultiSourceWatermarkSpec.new(idle_timeout=PARTITION_IDLE, idle_advance=idle_advance, clock=clock)
         one = WatermarkSpec.fixed_lag(lag)
         for name in parts[1]:
             spec = spec.source(name, one)

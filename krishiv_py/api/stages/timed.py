@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import attrs
@@ -26,6 +26,7 @@ from krishiv_py.plan.nodes import (
     Node,
     OnFail,
     Project,
+    SourceNode,
     StageDraft,
     UnionSource,
     Watermark,
@@ -34,7 +35,7 @@ from krishiv_py.plan.nodes import (
 )
 from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns, LateEventHandler
 from krishiv_py.plan.options.query import ExplicitOptions
-from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, RowsClock, WatermarkSpec
 from krishiv_py.plan.running import BatchTime, ProcessingTime
 from krishiv_py.plan.schema import time_kind
 from krishiv_py.plan.steps import traced
@@ -226,6 +227,10 @@ def timed(
 ) -> TimedStream:
     """Return a stream with checked event time."""
     kind = time_kind(schema, column)
+    if spec.clock is None and not spec._by_clock and runner.rows_clock != "batch":
+        spec = attrs.evolve(spec, clock=runner.rows_clock)
+    if spec.by_row:
+        _check_lanes(node)
     lags = [spec.lag_us] if isinstance(spec, WatermarkSpec) else [s.lag_us for _, s in spec.sources]
     if kind == "bigint_ms" and any(lag % 1_000 for lag in lags):
         then = f"{column!r} has whole milliseconds"
@@ -269,6 +274,24 @@ def _check_sources(spec: MultiSourceWatermarkSpec, schema: pa.Schema, source_col
         if pa.types.is_nested(type_) or pa.types.is_duration(type_):
             hint = "name a column of texts"
         raise ColumnError(f"column {source_column!r} cannot name sources", got=type_text(type_), hint=hint)
+
+
+def _check_lanes(node: Node) -> None:
+    """See that the rows of a source come in an order, by which each can be classified by those before it."""
+    for source in _sources_below(node):
+        why = source.lacks_order
+        if why is not None:
+            hint = 'leave clock="row" out, or read the files in the order in which they were written: read_parquet(...)'
+            raise PlanError(f'clock="row" judges each row by those before it, and {why}', got=source.title, hint=hint)
+
+
+def _sources_below(node: Node) -> Iterator[SourceNode]:
+    source = source_of(node)
+    if isinstance(source, UnionSource):
+        for _, part in source.parts:
+            yield from _sources_below(part)
+    elif isinstance(source, SourceNode):
+        yield source
 
 
 def _check_drift(node: Node, source_column: str) -> None:
@@ -341,7 +364,9 @@ class KeyedUntimedStream(ShownInALine):
         made = dict(self._computed)
         return stream.key_by(*(made[key].alias(key) if key in made else key for key in self.keys))
 
-    def watermark(self, column: str, lag: Duration | None = None, *, idle_advance: Duration | None = None) -> KeyedStream:
+    def watermark(
+        self, column: str, lag: Duration | None = None, *, idle_advance: Duration | None = None, clock: RowsClock | None = None
+    ) -> KeyedStream:
         """See :meth:`Stream.watermark`.
 
         Examples
@@ -353,7 +378,7 @@ class KeyedUntimedStream(ShownInALine):
         >>> driver.send([{"user": "ann", "at": 1_000}, {"user": "bob", "at": 70_000}]).results.to_pylist()
         [{'user': 'ann', 'window_start': 0, 'window_end': 60000, 'count': 1}]
         """
-        return self._keyed(self._stream.watermark(column, lag, idle_advance=idle_advance))
+        return self._keyed(self._stream.watermark(column, lag, idle_advance=idle_advance, clock=clock))
 
     def with_watermark(
         self, spec: AnyWatermarkSpec, column: str | None = None, *, source_column: str | None = None

@@ -510,6 +510,11 @@ class KafkaSource(Source):
         noted: Any = planned
         return f"{noted[0]}-{noted[1]}"
 
+    def partitions_at(self, position: JsonValue) -> list[str]:
+        """Return the partitions that are read, in the order of their names."""
+        assert isinstance(position, dict)
+        return [f"{topic}-{number}" for topic, number in sorted(_noted(position["at"]))]
+
     def backlog(self, position: JsonValue) -> dict[str, int] | None:
         """Return the records of each partition up to its end, or to where reading ends, when the driver last looked."""
         goals = self._looked.latest

@@ -120,6 +120,7 @@ class SnapshotSource(Source, Generic[P]):
     on_change: OnChange
     parallelism: int
     poll_seconds: float = 1.0
+    lacks_order: ClassVar[str | None] = "a table has an order of commits, and none of the rows within one"
     _known: TableFacts = attrs.field(factory=TableFacts, repr=False)
 
     _format: ClassVar[str]

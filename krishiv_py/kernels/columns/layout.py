@@ -164,7 +164,7 @@ class Layout:
         return pa.schema(fields + [pa.field(n, t) for n, t in zip(late_names(self.spec.late_columns), extra, strict=True)])
 
     def refusal_notes(
-        self, reasons: pa.Array, watermark_us: int, times: Ints | None = None, before_watermark: Mask | None = None
+        self, reasons: pa.Array, watermark_us: int | Ints, times: Ints | None = None, before_watermark: Mask | None = None
     ) -> list[pa.Array]:
         """Return the last three columns of refused rows.
 
@@ -172,19 +172,22 @@ class Layout:
         ----------
         reasons : pyarrow.Array
             Why each was refused.
-        watermark_us : int
-            The watermark in force.
+        watermark_us : int or ndarray of int64
+            The watermark in force, or that of each row.
         times : numpy.ndarray, optional
             Their event times, where there are any.
         before_watermark : numpy.ndarray, optional
             Which of them were behind the watermark; all, if left out.
         """
         kind, n = self.spec.time_kind, len(reasons)
-        shown = unstamp(np.full(n, watermark_us), kind)
-        if times is None or watermark_us in (UNSET, END_OF_TIME):  # after the end of input no row is late by so and so much
+        marks = np.full(n, watermark_us)
+        shown = unstamp(marks, kind)
+        unknown = (marks == UNSET) | (marks == END_OF_TIME)  # after the end of input no row is late by so and so much
+        if times is None or unknown.all():
             return [reasons, shown, pa.nulls(n, pa.int64())]
-        mask = None if before_watermark is None or before_watermark.all() else ~before_watermark
-        return [reasons, shown, pa.array(lengths_between(times, watermark_us, kind), pa.int64(), mask=mask)]
+        mask = unknown if before_watermark is None else unknown | ~before_watermark
+        mask = mask if mask.any() else None
+        return [reasons, shown, pa.array(lengths_between(times, marks, kind), pa.int64(), mask=mask)]
 
     def aside(self, rows: pa.Table, reason: str, watermark_us: int) -> pa.Table:
         """Return rows that something failed for as late rows; columns that they do not have are null."""

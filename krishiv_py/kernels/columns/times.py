@@ -83,9 +83,10 @@ def unstamp(times: Ints, kind: TimeKind) -> pa.Array:
     return raw.view(time_type(kind))
 
 
-def lengths_between(earlier: Ints, later_us: int, kind: TimeKind) -> Ints:
-    """Return how far moments are behind a later one, in the unit of the time column; rounded down as :func:`unstamp`
-    rounds both.
+def lengths_between(earlier: Ints, later_us: int | Ints, kind: TimeKind) -> Ints:
+    """Return how far moments are behind a later one, or each behind its own, in the unit of the time column.
+
+    Both are rounded down as :func:`unstamp` rounds them.
     """
     return later_us // 1_000 - earlier // 1_000 if kind == "bigint_ms" else later_us - earlier
 

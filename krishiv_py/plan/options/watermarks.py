@@ -27,6 +27,9 @@ PARTITION_IDLE: Final = "30 seconds"
 SAVEPOINT: Final = "savepoint"
 """As the start of a watermark: that of the savepoint from which a query begins."""
 UnknownSource: TypeAlias = Literal["side_output", "fail", "register"]
+RowsClock: TypeAlias = Literal["batch", "row"]
+"""The clock of rows: the watermark of their batch, or that of the rows before them in their lane (SEMANTICS §2.8)."""
+CLOCKS: Final[tuple[RowsClock, ...]] = ("batch", "row")
 
 
 @attrs.frozen
@@ -43,6 +46,8 @@ class WatermarkSpec:
         After how much processing time without rows the watermark goes on with the clock; None: never.
     from_savepoint : bool
         Whether a source that a savepoint does not know begins at the watermark of the savepoint (SEMANTICS §12.4).
+    clock : {"batch", "row"} or None
+        What rows are classified by; see :meth:`fixed_lag`. None: what the session says.
 
     Examples
     --------
@@ -55,6 +60,7 @@ class WatermarkSpec:
     initial_us: int = UNSET
     idle_advance_us: int | None = None
     from_savepoint: bool = False
+    clock: RowsClock | None = None
     _by_clock: ClassVar[bool] = False
     """True for a watermark that follows the clock itself, and not rows."""
 
@@ -63,12 +69,18 @@ class WatermarkSpec:
         microseconds(self.initial_us, "initial_us", UNSET, END_OF_TIME)
         _checked_advance(self.idle_advance_us)
         a_switch(self.from_savepoint, "from_savepoint")
+        rows_clock(self.clock)
 
     @classmethod
     def fixed_lag_ms(
-        cls, lag_ms: int, *, initial: TimePoint | None = None, idle_advance: Duration | None = None
+        cls,
+        lag_ms: int,
+        *,
+        initial: TimePoint | None = None,
+        idle_advance: Duration | None = None,
+        clock: RowsClock | None = None,
     ) -> WatermarkSpec:
-        """Return a fixed lag of `lag_ms` milliseconds; `initial` and `idle_advance` are those of :meth:`fixed_lag`.
+        """Return a fixed lag of `lag_ms` milliseconds; `initial`, `idle_advance` and `clock` are those of :meth:`fixed_lag`.
 
         Examples
         --------
@@ -76,11 +88,16 @@ class WatermarkSpec:
         >>> WatermarkSpec.fixed_lag_ms(5_000) == WatermarkSpec.fixed_lag("5 seconds")
         True
         """
-        return cls.fixed_lag(milliseconds(lag_ms, "lag_ms"), initial=initial, idle_advance=idle_advance)
+        return cls.fixed_lag(milliseconds(lag_ms, "lag_ms"), initial=initial, idle_advance=idle_advance, clock=clock)
 
     @classmethod
     def fixed_lag(
-        cls, lag: Duration, *, initial: TimePoint | None = None, idle_advance: Duration | None = None
+        cls,
+        lag: Duration,
+        *,
+        initial: TimePoint | None = None,
+        idle_advance: Duration | None = None,
+        clock: RowsClock | None = None,
     ) -> WatermarkSpec:
         """Return a fixed lag as any duration of SEMANTICS §1.1.
 
@@ -95,6 +112,10 @@ class WatermarkSpec:
         idle_advance : int or timedelta or str, optional
             When no row has come for this long (processing time), the watermark goes on at the speed of the clock from where
             it was, until a row comes: a quiet stream closes its windows (SEMANTICS §10). Never by default.
+        clock : {"batch", "row"}, optional
+            What says whether a row is late: the watermark in force in its batch, or that of the rows before it in its lane, so
+            that results do not depend on how rows are cut into batches (SEMANTICS §2.8). By default what the session says,
+            which is ``"batch"`` where it says nothing.
 
         Examples
         --------
@@ -108,7 +129,19 @@ class WatermarkSpec:
         """
         lag_us = to_us(lag, "lag", allow_zero=True)
         advance_us = None if idle_advance is None else to_us(idle_advance, "idle_advance")
-        return cls(lag_us, _start_us(initial), advance_us, _by_savepoint(initial))
+        return cls(lag_us, _start_us(initial), advance_us, _by_savepoint(initial), clock)
+
+    @property
+    def by_row(self) -> bool:
+        """Return whether each row is classified by the rows before it.
+
+        Examples
+        --------
+        >>> from krishiv_py import WatermarkSpec
+        >>> WatermarkSpec.fixed_lag("5 s", clock="row").by_row, WatermarkSpec.fixed_lag("5 s").by_row
+        (True, False)
+        """
+        return self.clock == "row"
 
     def _starting(self, initial_us: int) -> WatermarkSpec:
         """With a start of `initial_us`, unless it has its own."""
@@ -118,7 +151,8 @@ class WatermarkSpec:
         """One line for ``explain()``."""
         start = "" if self.initial_us == UNSET else f", from {show_instant(self.initial_us)}"
         start += ", from the savepoint" if self.from_savepoint else ""
-        return f"max(event time) - {show_us(self.lag_us)}{start}{_shown_advance(self.idle_advance_us)}"
+        newest = "max(event time of the rows before)" if self.by_row else "max(event time)"
+        return f"{newest} - {show_us(self.lag_us)}{start}{_shown_advance(self.idle_advance_us)}"
 
 
 @attrs.frozen
@@ -147,6 +181,8 @@ class MultiSourceWatermarkSpec:
         See :meth:`max_drift`, in microseconds.
     from_savepoint : bool
         Whether every source that a savepoint does not know begins at its watermark.
+    clock : {"batch", "row"} or None
+        What rows are classified by; see :meth:`WatermarkSpec.fixed_lag`. None: what the session says.
 
     Examples
     --------
@@ -164,6 +200,7 @@ class MultiSourceWatermarkSpec:
     idle_advance_us: int | None = None
     max_drift_us: int | None = None
     from_savepoint: bool = False
+    clock: RowsClock | None = None
     _by_clock: ClassVar[bool] = False
 
     def __attrs_post_init__(self) -> None:
@@ -177,6 +214,12 @@ class MultiSourceWatermarkSpec:
                 hint = 'write .source("a", WatermarkSpec.fixed_lag(5_000))'
                 raise PlanError("a source needs a name of its own", got=shown(name), hint=hint)
             _is_spec(spec, f"source {name!r}")
+            if spec.clock is not None:
+                hint = f"write MultiSourceWatermarkSpec.new(clock={spec.clock!r})"
+                raise PlanError(
+                    f"source {name!r} has a clock of its own", got=f"clock={spec.clock!r}", then=_ONE_CLOCK, hint=hint
+                )
+        rows_clock(self.clock)
         if self.idle_timeout_us is not None:
             microseconds(self.idle_timeout_us, "idle_timeout_us", 1, MAX_TIME_US)
         microseconds(self.initial_us, "initial_us", UNSET, END_OF_TIME)
@@ -199,6 +242,7 @@ class MultiSourceWatermarkSpec:
         initial: TimePoint | None = None,
         idle_advance: Duration | None = None,
         max_drift: Duration | None = None,
+        clock: RowsClock | None = None,
     ) -> MultiSourceWatermarkSpec:
         """No source yet; add them with :meth:`source`.
 
@@ -214,9 +258,11 @@ class MultiSourceWatermarkSpec:
             from where it was, until a row comes (SEMANTICS §10). Never by default.
         max_drift : int or timedelta or str, optional
             See :meth:`max_drift`.
+        clock : {"batch", "row"}, optional
+            What rows are classified by, of all sources; see :meth:`WatermarkSpec.fixed_lag`.
         """
         idle_us = None if idle_timeout is None else to_us(idle_timeout, "idle_timeout")
-        spec = cls((), idle_us, _start_us(initial), from_savepoint=_by_savepoint(initial))
+        spec = cls((), idle_us, _start_us(initial), from_savepoint=_by_savepoint(initial), clock=clock)
         spec = spec if max_drift is None else spec.max_drift(max_drift)
         return spec if idle_advance is None else spec.idle_advance(idle_advance)
 
@@ -330,6 +376,18 @@ class MultiSourceWatermarkSpec:
         """
         return attrs.evolve(self, unknown_action=action, unknown_spec=spec)
 
+    @property
+    def by_row(self) -> bool:
+        """Return whether each row is classified by the rows before it.
+
+        Examples
+        --------
+        >>> from krishiv_py import MultiSourceWatermarkSpec
+        >>> MultiSourceWatermarkSpec.new(clock="row").by_row
+        True
+        """
+        return self.clock == "row"
+
     def _starting(self, initial_us: int) -> MultiSourceWatermarkSpec:
         """With a start of `initial_us`, unless it has its own."""
         return attrs.evolve(self, initial_us=initial_us) if self.initial_us == UNSET else self
@@ -344,12 +402,19 @@ class MultiSourceWatermarkSpec:
         return f"{least_of(self, [lag_text(name, spec.lag_us) for name, spec in self.sources])}; rows of other sources: {new}"
 
 
+def rows_clock(clock: object) -> None:
+    """See that a clock is one of rows; None is left to the session."""
+    if clock is not None:
+        one_of(clock, "clock", CLOCKS)
+
+
 def least_of(spec: MultiSourceWatermarkSpec, sources: Sequence[str]) -> str:
     """Return what the watermark is the least of: its `sources`, each as a text that says its lag."""
     parts = ", ".join(sources)
     idle = f", idle after {show_us(spec.idle_timeout_us)}" if spec.idle_timeout_us is not None else ""
     idle += _shown_advance(spec.idle_advance_us)
     idle += "" if spec.max_drift_us is None else f", none more than {show_us(spec.max_drift_us)} ahead"
+    idle += ", row by row" if spec.by_row else ""
     return f"min over {parts}{idle}"
 
 
@@ -364,6 +429,9 @@ def most_lag_us(spec: WatermarkSpec | MultiSourceWatermarkSpec) -> int:
         return spec.lag_us
     specs = [one for _, one in spec.sources] + ([] if spec.unknown_spec is None else [spec.unknown_spec])
     return max((one.lag_us for one in specs), default=0)
+
+
+_ONE_CLOCK: Final = "rows of all sources are classified in one way"
 
 
 def _is_spec(spec: object, whose: str) -> None:

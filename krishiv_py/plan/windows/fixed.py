@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import numpy as np
@@ -29,6 +29,7 @@ from krishiv_py.plan.checks import a_number, a_switch
 from krishiv_py.plan.described import Assigned, Times, WindowAssigner, attribute_of, description_of
 from krishiv_py.plan.durations import Duration, show_instant, show_us, to_us
 from krishiv_py.plan.operation import Apart, Grid, WindowExtent
+from krishiv_py.plan.options.query import QueryOptions
 from krishiv_py.plan.windows.window import WindowOperation
 
 MAX_OVERLAP: Final = 100_000
@@ -53,6 +54,14 @@ class HoppingWindow(WindowOperation):
     @property
     def extent(self) -> WindowExtent:
         return WindowExtent(self.size_us, self.grid)
+
+    def row_by_row(self, options: QueryOptions) -> WindowOperation:
+        """Return the windows with bounds of their own: of two that share rows, one may have left before a row came."""
+        if options.late_rule != "window" or self.slide_us >= self.size_us:
+            return self
+        own: Any = attrs.fields(WindowOperation)
+        grouping = {field.name: getattr(self, field.name) for field in own if field.metadata.get("grouping")}
+        return attrs.evolve(assigned(Hops(self.size_us, self.slide_us, self.offset_us)), **grouping)
 
     def no_end(self, end_us: int) -> str | None:
         over_us = (end_us - self.offset_us - self.size_us) % self.slide_us
@@ -217,6 +226,39 @@ class Cumulate(WindowAssigner):
         nth = np.arange(len(rows)) - np.repeat(np.cumsum(n) - n, n)
         starts = (times - inside)[rows]
         return rows, starts, starts + (first[rows] + nth) * self.step_us
+
+
+@attrs.frozen
+class Hops(WindowAssigner):
+    """The windows of a hopping window, each with bounds of its own."""
+
+    name: ClassVar[str] = "hops"
+
+    size_us: int
+    slide_us: int
+    offset_us: int = 0
+
+    @property
+    def longest(self) -> Duration:
+        """The size."""
+        return dt.timedelta(microseconds=self.size_us)
+
+    def parameters(self) -> Mapping[str, object]:
+        """Size, slide and offset, µs."""
+        return {"size": self.size_us, "slide": self.slide_us, "offset": self.offset_us}
+
+    def describe(self) -> str:
+        """One line for ``explain()``."""
+        return HoppingWindow(self.size_us, self.slide_us, self.offset_us).describe()
+
+    def assign(self, times: Times) -> Assigned:
+        """See WindowAssigner."""
+        last = times - (times - self.offset_us) % self.slide_us
+        n = (self.size_us - 1 - (times - last)) // self.slide_us + 1
+        rows = np.repeat(np.arange(len(times)), n)
+        nth = np.arange(len(rows)) - np.repeat(np.cumsum(n) - n, n)
+        starts = (last - (n - 1) * self.slide_us)[rows] + nth * self.slide_us
+        return rows, starts, starts + self.size_us
 
 
 def cumulate(step: Duration, size: Duration, offset: Duration = 0, *, max_overlap: int = MAX_OVERLAP) -> AssignedWindow:

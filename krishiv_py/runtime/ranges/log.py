@@ -45,12 +45,16 @@ _TOGETHER: Final = 1_000
 
 @attrs.frozen(eq=False)
 class RangeReader:
-    """Batches of ranges as text (a bounded run), or of names of files of the log and the number of a task of `tasks`."""
+    """Batches of ranges as text (a bounded run), or of names of files of the log and the number of a task of `tasks`.
+
+    With `in_lanes` a task reads whole lanes: all ranges of a partition, or of a source without any.
+    """
 
     schema: pa.Schema
     source: Source
     name: str
     tasks: int = 0
+    in_lanes: bool = False
 
     def __call__(self, batch: pa.RecordBatch) -> Iterator[ScannedRows]:
         given = batch.column(0).to_pylist()
@@ -65,9 +69,17 @@ class RangeReader:
     def noted(self, uri: str, position: int = 0) -> Iterator[ScannedRows]:
         """Yield the rows of every so-many-th range of a file of the log."""
         ranges, control = entry_of(uri)
-        yield from self.rows_of(ranges[position :: self.tasks])
+        yield from self.rows_of(self._of_task(ranges, position))
         if control is not None and position == 0:
             yield ScannedRows(None, control, control.now_us)
+
+    def _of_task(self, ranges: list[str], position: int) -> list[str]:
+        if not self.in_lanes:
+            return ranges[position :: self.tasks]
+        lanes: dict[str, list[str]] = {}
+        for planned in ranges:
+            lanes.setdefault(partition_of(self.source, self.name, planned), []).append(planned)
+        return [planned for lane in list(lanes.values())[position :: self.tasks] for planned in lane]
 
     def rows_of(self, ranges: Sequence[str]) -> Iterator[ScannedRows]:
         """Read planned ranges, one after the other."""

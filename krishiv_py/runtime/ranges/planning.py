@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -404,21 +404,27 @@ def backlogs(every: Sequence[RangePlanner]) -> dict[str, Backlog]:
     return backlog_of
 
 
-def logged(source: SourceNode, checkpoint: str, number: int, *, waits: bool, by_spark: bool = True) -> SourceNode:
+def logged(
+    source: SourceNode, checkpoint: str, number: int, *, waits: bool, by_spark: bool = True, in_lanes: bool = False
+) -> SourceNode:
     """Return a source as a streaming query reads it: one that plans ranges, as all do that may have to wait, has its log there.
 
-    Without Spark (`by_spark`) the library reads all formats itself.
+    Without Spark (`by_spark`) the library reads all formats itself, and so it does where rows are read `in_lanes`.
     """
     if isinstance(source, MemorySource) and (
         waits
+        or in_lanes
         or ReplayLog(source.spool).in_segments
         or RangeLog(f"{checkpoint}/krishiv/ranges/{number}", durable=False).numbers()
     ):
         source = as_ranges(source)  # else Spark reads the sends, unless the query began where ranges were planned
     if isinstance(source, FileSource) and planned_here(source):
-        reader = file_reader(source, source.schema) if arrow_scanned(source) or not by_spark else None
+        here = arrow_scanned(source) or in_lanes or not by_spark
+        reader = file_reader(source, source.schema) if here else None
         source = as_folder(source, reader, os.cpu_count() or 1)
-    return attrs.evolve(source, log=f"{checkpoint}/krishiv/ranges/{number}") if isinstance(source, RangeSource) else source
+    if not isinstance(source, RangeSource):
+        return source
+    return attrs.evolve(source, log=f"{checkpoint}/krishiv/ranges/{number}", in_lanes=in_lanes)
 
 
 def planners(
@@ -430,9 +436,13 @@ def planners(
     durable: bool,
     interval_us: int | None = None,
     kept: int = 0,
+    in_lanes: Collection[int] = (),
 ) -> tuple[RangePlanner, ...]:
     """Return what plans for the sources of a query; some of them wait for one another. What `kept` batches read is kept."""
-    numbered = [(number, logged(source, checkpoint, number, waits=number in aligned)) for number, source in enumerate(sources)]
+    numbered = [
+        (number, logged(source, checkpoint, number, waits=number in aligned, in_lanes=number in in_lanes))
+        for number, source in enumerate(sources)
+    ]
     return tuple(
         RangePlanner(
             source,

@@ -186,7 +186,8 @@ def open_logs(plan: PhysicalPlan, checkpoint: str, *, durable: bool) -> dict[int
     """
     logs = {}
     for number, read in enumerate(plan.reads):
-        source = logged(read.source, checkpoint, number, waits=plan.drift_us(read) is not None)
+        waits, in_lanes = plan.drift_us(read) is not None, number in plan.in_lanes
+        source = logged(read.source, checkpoint, number, waits=waits, in_lanes=in_lanes)
         if isinstance(source, RangeSource):
             RangeLog.open(source.log or "", durable=durable)
             logs[number] = source
@@ -395,7 +396,7 @@ def begin(pickled: bytes) -> ServerSteps:
     for alignment in waiting:
         alignment.changed = lambda: _note_waiting(ledger)
     sources, kept = [read.source for read in plan.reads], start.kept
-    planning = planners(sources, checkpoint, start.now, aligned, durable=start.durable, kept=kept)
+    planning = planners(sources, checkpoint, start.now, aligned, durable=start.durable, kept=kept, in_lanes=plan.in_lanes)
     ledger.backlog = lambda: backlogs(planning)
     clock = clock_for(plan, checkpoint, durable=start.durable, kept=kept)
     controls = ControlFolder.of(checkpoint, wanted=False)

@@ -19,12 +19,14 @@ from krishiv_py.connectors.source import in_columns
 from krishiv_py.engine.loop import NO_ROWS, follow, micro_batch, packed_results, stepping
 from krishiv_py.engine.stage import FIRINGS, PREPARE, Notes, StageInput, StageOperator, StageOutput, count, none_counted, split
 from krishiv_py.errors import PlanError
+from krishiv_py.kernels.lanes import RowClock
 from krishiv_py.kernels.prepare import RowPreparer, late_output
 from krishiv_py.kernels.spec import Moment, OperatorSpec, Times
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.kernels.watermark import Clocks
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
+from krishiv_py.plan.running import Control
 from krishiv_py.planner.physical import PhysicalPlan, SourceRead
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.batch import NEXT, RESULT, STAGE, OutgoingResults, StagePlace, address_of, addressed
@@ -119,6 +121,13 @@ def _sent(parts: Sequence[SourceRead]) -> list[list[tuple[int, str]]]:
     for number, path in files:
         batches.setdefault(path, []).append((number, path))
     return list(batches.values())
+
+
+def in_order(spark: SparkSession, read: SourceRead) -> list[str]:
+    """Return the files or ranges of a stream in the order of its rows, as a query would plan them."""
+    if isinstance(read.source, MemorySource):
+        return list(replay_log_of(read.source).files())
+    return [path for batch in _batches_of(spark, read.source) for path in batch]
 
 
 def replay_log_of(source: SourceNode) -> ReplayLog:
@@ -237,6 +246,8 @@ class BoundedPack:
         Take large chunks.
     leaving : tuple of tuple of Leaving
         The outputs that rows of each root go to, which pass as they are.
+    in_lanes : bool
+        Whether one task reads the whole stream, in its order, and judges each row by those before it.
     """
 
     roots: tuple[Root, ...]
@@ -246,6 +257,7 @@ class BoundedPack:
     begun: Moment
     shuffle_files: ShuffleFiles
     leaving: tuple[tuple[OutgoingResults, ...], ...]
+    in_lanes: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker("bounded")
@@ -256,27 +268,37 @@ class BoundedPack:
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stages = [StageOperator(root.spec) for root in self.roots]
         passed = [{**none_counted(), FIRINGS: 0} for _ in stages]
+        judging = [root.clock_after(None, self.begun) if root.rows_of is not None else None for root in self.roots]
         for seq, (timed, scanned) in enumerate(self._batches(batches)):
-            if scanned.control is not None:  # what it tells is in the moments of the batches
+            if scanned.control is not None:  # what it tells is in the moments of the batches, and in clocks that go row by row
+                self._told(judging, scanned.control)
                 continue
-            for root, stage, leaving, counters in zip(self.roots, stages, self.leaving, passed, strict=True):
+            for root, stage, leaving, counters, rows_clock in zip(
+                self.roots, stages, self.leaving, passed, judging, strict=True
+            ):
                 if not root.spec.time_column:
                     rows = list(self._passing(root, stage, scanned, leaving, counters))
                 else:
-                    rows = self._packed(root, stage, timed, scanned)
+                    rows = self._packed(root, stage, timed, scanned, rows_clock)
                 yield _rows_of(rows, timed.number, seq)
         for root, counters in zip(self.roots, passed, strict=True):
             if not root.spec.time_column:
                 yield _row(self.bucket_ids[0], 0, _output_kind(NOTES, root.number), Notes(counters).to_bytes())
 
+    def _told(self, judging: Sequence[RowClock | None], control: Control) -> None:
+        """Let clocks that go row by row know of an explicit watermark."""
+        for root, rows_clock in zip(self.roots, judging, strict=True):
+            if rows_clock is not None and root.input is not None and control.watermark_us != UNSET:
+                rows_clock.advance(control.watermark_us, root.input.noted(control).source)
+
     def _packed(
-        self, root: Root, stage: StageOperator, timed: TimedBatch, scanned: ScannedRows
+        self, root: Root, stage: StageOperator, timed: TimedBatch, scanned: ScannedRows, rows_clock: RowClock | None
     ) -> list[tuple[int, str, bytes]]:
-        packing = stage.pack(timed.moment.at(root.times))
+        packing = stage.pack(timed.moment.at(root.times), rows_clock=rows_clock)
         if scanned.malformed:
             packing.refuse(in_columns(scanned.malformed))
         if scanned.batch is not None:
-            packing.take(scanned.batch)
+            packing.take(scanned.batch, scanned.partition)
         chunks = [part for chunk in packing.chunks() for part in split(chunk, stage.layout.key_names, self.bucket_ids)]
         rows = [(b, addressed(CHUNK, root.number), self.shuffle_files.give(t)) for b, t in chunks]
         rows += [(self.bucket_ids[0], addressed(LATE, root.number), self.shuffle_files.give(t)) for t in packing.late]
@@ -304,7 +326,8 @@ class BoundedPack:
         for batch in batches:
             if self.by_file is None:
                 only = TimedBatch(0, self.begun)
-                yield from ((only, s) for s in self.reader(batch))
+                for one in map(one_path, batch.column(0).to_pylist()) if self.in_lanes else (batch,):
+                    yield from ((only, s) for s in self.reader(one))
                 continue
             for path in batch.column(0).to_pylist():
                 timed = self.by_file[path]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from typing import Final, Protocol, TypeAlias
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -14,15 +15,18 @@ from krishiv_py.connectors.source import in_columns
 from krishiv_py.engine.stage import FLUSH_ROWS, PREPARE, StageOperator, split
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.columns.steps import FailedRows, apply_prefix
+from krishiv_py.kernels.lanes import RowClock
 from krishiv_py.kernels.prepare import RowPreparer, late_output
 from krishiv_py.kernels.spec import FIRST_CLOCK, Moment, OperatorSpec, Times
-from krishiv_py.kernels.watermark import ClockInput, WatermarkTracker, meant
+from krishiv_py.kernels.watermark import ClockInput, ClockSpec, WatermarkTracker, meant
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import SourceNode
+from krishiv_py.plan.options.watermarks import AnyWatermarkSpec
 from krishiv_py.plan.running import Control
-from krishiv_py.planner.cut import Branch, StagePlan
+from krishiv_py.planner.cut import Branch
+from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.batch import addressed
-from krishiv_py.runtime.clocks import CLOCK_TYPE, Clock, SparkClock, clock_ms
+from krishiv_py.runtime.clocks import CLOCK_TYPE, Clock, LedgerClock, SparkClock, clock_ms
 from krishiv_py.runtime.closings import CLOSED, by_bucket, noted_keys
 from krishiv_py.runtime.ranges.log import has_ended
 from krishiv_py.runtime.reading import ScannedRows
@@ -71,6 +75,8 @@ SNAPSHOT: Final = "snapshot"
 RAW: Final = "raw"
 NOTES: Final = "notes"
 CLOSE: Final = "close"
+MOVES: Final = "moves"
+"""The maxima and controls of a task, for stages that fire by the rows of their own batch."""
 PACKED_TYPE: Final = flat_type("bucket int, wm timestamp, kind string, seq bigint, in_force bigint, blob binary")
 PACKED: Final = pa.schema(
     [
@@ -121,6 +127,8 @@ class Root:
         The clock that its rows go by.
     input : ClockInput or None
         The stream as that clock has it; None for control files, which speak to the clock alone.
+    rows_of : (ClockSpec, WatermarkSpec or MultiSourceWatermarkSpec) or None
+        The clock, and the watermark of the stage, where each row is classified by those before it.
     """
 
     spec: OperatorSpec
@@ -128,11 +136,32 @@ class Root:
     times: Times = FIRST_CLOCK
     clock: int = 0
     input: ClockInput | None = None
+    rows_of: tuple[ClockSpec, AnyWatermarkSpec] | None = None
+
+    def rows_clock(self, clock: Clock, batch: int, in_force: Moment) -> RowClock | None:
+        """Return what judges the rows of a batch one by one, as the ledger has it; None where the watermark does."""
+        if self.rows_of is None:
+            return None
+        assert isinstance(clock, LedgerClock)
+        return self.clock_after(clock.read(batch), in_force)
+
+    def clock_after(self, entry: Mapping[str, Any] | None, in_force: Moment) -> RowClock:
+        """Return what judges rows one by one after what an entry of the ledger has; None: nothing has come."""
+        assert self.rows_of is not None
+        plan, mark = self.rows_of
+        tracker = WatermarkTracker(plan.watermark, inputs=plan.inputs)
+        if entry is not None:
+            saved = [entry["tracker"], *entry.get("others", [])][self.clock]
+            tracker = WatermarkTracker.restored(plan.watermark, saved, plan.inputs)
+        return tracker.row_clock(mark, in_force.at(self.times).watermark_us)
 
 
-def root_of(stage: StagePlan, number: int, branch: Branch) -> Root:
+def root_of(plan: PhysicalPlan, number: int, branch: Branch) -> Root:
     """Return a stage of this number, as it reads a stream."""
-    return Root(branch.spec, number, stage.times, stage.clock or 0, stage.clock_input(branch))
+    stage = plan.stages[number]
+    by_row = stage.spec.watermark.by_row and stage.clock is not None
+    rows_of = (plan.clocks.clocks[stage.clock or 0], stage.watermark) if by_row else None
+    return Root(branch.spec, number, stage.times, stage.clock or 0, stage.clock_input(branch), rows_of)
 
 
 @attrs.frozen(eq=False)
@@ -150,6 +179,8 @@ class PackTask:
     shuffle_files: ShuffleFiles
     passed: tuple[PassedOutput, ...] = ()
     others: tuple[tuple[int, SourceNode], ...] = ()
+    moving: tuple[int, ...] = ()
+    """The stages that fire by the rows of their own batch, as these are classified one by one."""
 
     @property
     def spec(self) -> OperatorSpec:
@@ -178,10 +209,10 @@ class PackTask:
 class _Share:
     """Holds what one task packs for one stage."""
 
-    def __init__(self, root: Root, in_force: Moment) -> None:
+    def __init__(self, root: Root, in_force: Moment, rows_clock: RowClock | None) -> None:
         self.root = root
         self.stage = StageOperator(root.spec)
-        self.packing = self.stage.pack(in_force.at(root.times))
+        self.packing = self.stage.pack(in_force.at(root.times), rows_clock=rows_clock)
 
 
 class _Task:
@@ -192,7 +223,7 @@ class _Task:
         self._batch = batch
         self._give = pack.shuffle_files.of_batch(batch).give
         self._in_force = pack.clock.judging(batch, before=any(r.spec.options.late_by_batch_before for r in pack.roots))
-        self._shares = [_Share(root, self._in_force) for root in pack.roots]
+        self._shares = [_Share(root, self._in_force, root.rows_clock(pack.clock, batch, self._in_force)) for root in pack.roots]
         self._share_of_clock = {share.root.clock: share for share in reversed(self._shares)}
         self._tracker = WatermarkTracker(pack.spec.watermark)
         self._seq = first_seq
@@ -259,6 +290,9 @@ class _Task:
     def _ending(self, share: _Share) -> list[tuple[int, str, bytes]]:
         first, notes, to = self._pack.bucket_ids[0], share.packing.notes, share.root.number
         rows = [(first, addressed(NOTES, to), notes.to_bytes())]
+        if self._pack.moving:
+            said = json.dumps([share.root.clock, notes.maxima, [attrs.astuple(a) for a in notes.advances]]).encode()
+            rows += [(b, addressed(MOVES, n), said) for n in self._pack.moving for b in self._pack.bucket_ids]
         if share.packing.late:
             rows.append((first, addressed(LATE, to), self._give(late_output(share.stage.layout, share.packing.late))))
         if self._pack.clock.takes_over(self._batch):

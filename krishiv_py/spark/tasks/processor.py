@@ -22,27 +22,28 @@ from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.kernels.state.store import Bucket, Meta, Pages, mapped, stored
+from krishiv_py.kernels.watermark import ClockPlan
 from krishiv_py.plan.durations import MAX_TIME_US, UNSET
 from krishiv_py.plan.options.watermarks import WatermarkSpec
-from krishiv_py.plan.running import under_new_names
+from krishiv_py.plan.running import Control, under_new_names
 from krishiv_py.runtime.batch import EARLY, METRICS, NEXT, OF_LATE_ROWS, StagePlace, address_of, addressed, kind_of
 from krishiv_py.runtime.checkpoint.notes import STATE as SAVED
 from krishiv_py.runtime.chunk_files import BucketChunks, ChunkFolder
-from krishiv_py.runtime.clocks import Clock, clock_ms, wakeup_ms, watermark_of
+from krishiv_py.runtime.clocks import Clock, LedgerClock, clock_ms, wakeup_ms, watermark_of
 from krishiv_py.runtime.outputs import TaskOutput
 from krishiv_py.runtime.savepoints import read_bucket
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
 from krishiv_py.spark.storage import ShuffleFiles
 from krishiv_py.spark.tasks.failures import in_task
-from krishiv_py.spark.tasks.pack import CHUNK, CLOSE, LATE, NOTES, RAW, SNAPSHOT, TICK, batch_number
+from krishiv_py.spark.tasks.pack import CHUNK, CLOSE, LATE, MOVES, NOTES, RAW, SNAPSHOT, TICK, batch_number
 from krishiv_py.storage.checksums import decode, encode
 
 OUT_TYPE: Final = flat_type("kind string, bucket int, blob binary")
 LATE_ROWS: Final = "late"
 FILE: Final = "file"
 META: Final = "meta"
-_OF_THE_FIRST: Final = frozenset({CHUNK, CLOSE, LATE, NOTES, RAW, SNAPSHOT, TICK})
+_OF_THE_FIRST: Final = frozenset({CHUNK, CLOSE, LATE, MOVES, NOTES, RAW, SNAPSHOT, TICK})
 
 
 _SIZES: Final = "sizes"
@@ -119,6 +120,8 @@ class BucketProcessor:
         self._clock = clock
         self._blobs = blobs
         self._shuffle_files = shuffle_files
+        self.moves: ClockPlan | None = None
+        """The clocks, where a batch fires by its own rows, which are classified one by one."""
 
     def open(self, handle: StatefulProcessorHandle, state: Any) -> None:
         """Begin a task, with the handle of its operator and its one state variable."""
@@ -141,7 +144,7 @@ class BucketProcessor:
         chunks: list[pa.Table] = []
         late: list[pa.Table] = []
         notes: list[Notes] = []
-        now_us, snapshot, mine, closing = in_force.now_us or 0, False, False, b""
+        now_us, snapshot, mine, closing, moves = in_force.now_us or 0, False, False, b"", list[bytes]()
         take = decode if self._shuffle_files is None else self._shuffle_files.of_batch(batch).take
         if self._place.number:
             yield from self._following(bucket, batch, rows, in_force, take)
@@ -171,12 +174,23 @@ class BucketProcessor:
                 now_us = max(now_us, int(bytes(row.blob)))
             elif row.kind == NOTES:
                 notes.append(Notes.from_bytes(bytes(row.blob)))
+            elif row.kind == MOVES:
+                moves.append(bytes(row.blob))
             else:
                 (chunks if row.kind == CHUNK else late).append(take(bytes(row.blob)))
         if not mine:  # a timer of its own tells it when something is due
             return
         moment = attrs.evolve(in_force, now_us=now_us)
-        yield from self._step(bucket, batch, moment, StageInput(chunks, late, notes), snapshot=snapshot, closing=closing)
+        packed, then = StageInput(chunks, late, notes), self._then(batch, moves)
+        yield from self._step(bucket, batch, moment, packed, then=then, snapshot=snapshot, closing=closing)
+
+    def _then(self, batch: int, moves: list[bytes]) -> Moment | None:
+        """Return what is in force after the rows of a batch that fires by them; all tasks say how far these have come."""
+        if self.moves is None:
+            return None
+        assert isinstance(self._clock, LedgerClock)
+        said = [(clock, maxima, [Control(*one) for one in advances]) for clock, maxima, advances in map(json.loads, moves)]
+        return self._clock.after(batch, self.moves, said)
 
     def _following(
         self, bucket: int, batch: int, rows: Iterator[Any], moment: Moment, take: Callable[[bytes], pa.Table]
@@ -186,6 +200,7 @@ class BucketProcessor:
         given_early: list[pa.Table] = []
         snapshot, closing = False, b""
         packed: list[tuple[int, str, bytes]] = []
+        moves: list[bytes] = []
         for row in rows:
             kind, to, seq = address_of(row.kind)
             if to != self._place.number:
@@ -198,6 +213,8 @@ class BucketProcessor:
                 snapshot = True
             elif kind == CLOSE:
                 closing = bytes(row.blob)
+            elif kind == MOVES:
+                moves.append(bytes(row.blob))
             elif kind != TICK:
                 packed.append((seq, kind, bytes(row.blob)))
         assert self._clock is not None
@@ -210,19 +227,29 @@ class BucketProcessor:
             read = StageInput(
                 tables[CHUNK], tables[LATE], [Notes.from_bytes(blob) for _, kind, blob in packed if kind == NOTES]
             )
+        then = self._then(batch, moves)
         if not self._place.follows:
-            yield from self._step(bucket, batch, moment, read, snapshot=snapshot, closing=closing)
+            yield from self._step(bucket, batch, moment, read, then=then, snapshot=snapshot, closing=closing)
             return
         stepped_us, late_moment = self._clock.begun.stepped_us, Moment(UNSET)
         if not batch and self._clock.takes_over(batch) and stepped_us:
             late_moment = Moment(stepped_us[self._place.number])
         elif batch or self._clock.takes_over(batch):
-            late_moment = self._clock.in_force(max(batch - 1, 0)).at(self._place.times)
+            late_moment = self._stepped_before(batch).at(self._place.times)
         late_moment = attrs.evolve(late_moment, now_us=moment.now_us)
         folded = packed_results(self._stage, given, late_moment, read)
+        moment = moment if then is None else attrs.evolve(then, now_us=moment.now_us)
         yield from self._step(
             bucket, batch, moment, folded, late_moment=late_moment, snapshot=snapshot, given_early=given_early, closing=closing
         )
+
+    def _stepped_before(self, batch: int) -> Moment:
+        """Return what was in force in the last step before a batch."""
+        assert self._clock is not None
+        if self.moves is None:
+            return self._clock.in_force(max(batch - 1, 0))
+        assert isinstance(self._clock, LedgerClock)
+        return self._clock.stepped(batch)
 
     def handle_timer(self, key: Any, timerValues: Any) -> Iterator[Row]:
         """Fire what is due although no row came."""
@@ -278,6 +305,7 @@ class BucketProcessor:
         packed: StageInput,
         *,
         late_moment: Moment | None = None,
+        then: Moment | None = None,
         snapshot: bool = False,
         given_early: Sequence[pa.Table] = (),
         closing: bytes = b"",
@@ -300,11 +328,14 @@ class BucketProcessor:
         moment = attrs.evolve(in_force.at(follows), now_us=now_us)
         if closing and (batch or taken is not None):
             assert self._clock is not None
-            stepped = attrs.evolve(self._clock.in_force(max(batch - 1, 0)).at(follows), now_us=now_us)
+            stepped = attrs.evolve(self._stepped_before(batch).at(follows), now_us=now_us)
             forgotten = forget(self._stage, held, decode(closing), stepped)
             count(counters, {CLOSED: forgotten} if forgotten else {})
         if late_moment is None:
             every = [self._stage.step(held, packed, moment)]
+            if then is not None:
+                moment = attrs.evolve(then.at(follows), now_us=now_us)
+                every.append(self._stage.step(held, NO_ROWS, moment))
         else:
             every = list(follow(self._stage, held, packed, attrs.evolve(late_moment, now_us=now_us), moment))
         if blobs is not None:

@@ -1,0 +1,61 @@
+"""The row clock on Spark: in other batches, over restarts and in a bounded run, what the driver gives row by row."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from krishiv_py import MemorySink, Session
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.plan.options.watermarks import RowsClock
+from tests.engines import test_row_clock as law
+
+KINDS = ("tumbling", "session", "look-back on arrival", "deduplication", "chain", "union", "interval join", "join of results")
+
+
+def of_session(session: Session, folder: Path, monkeypatch: pytest.MonkeyPatch, made: dict[str, Any]) -> None:
+    """Let the plans of the law be over memory streams of a session."""
+
+    def stream(schema: str) -> Stream:
+        name = "right" if schema == law.RIGHT or ("left" in made and schema == law.SCHEMA and made["of union"]) else "left"
+        rows, sender = session.memory_stream(schema, spool=str(folder / name))
+        made[name] = sender
+        return rows
+
+    monkeypatch.setattr(law, "stream_of", stream)
+    monkeypatch.setattr(law, "union_of", session.union)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_spark_gives_what_the_driver_gives_row_by_row(
+    session: Session, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance, build = random.Random(f"spark {kind}"), {**law.ONE_LANE, **law.TWO_LANES}[kind]
+    arrived = law.rows_of(chance, kind, 60)
+    expected = law.ran(build, "row", kind, law.cut(chance, arrived, 1), chance, None)
+    batches, results = list(law.cut(chance, arrived, 40)), list[str]()
+
+    def planned(clock: RowsClock = "row") -> tuple[Any, dict[str, Any]]:
+        made: dict[str, Any] = {"of union": "union" in kind}
+        of_session(session, tmp_path, monkeypatch, made)
+        return build(clock), made
+
+    for begin, some in enumerate((batches[: len(batches) // 2], batches[len(batches) // 2 :])):
+        plan, made = planned()
+        query = plan.start(MemorySink(), checkpoint=str(tmp_path / "c"))
+        for batch in some:
+            for name, rows in batch.items():
+                made[name].send(rows)
+            query.process_all_available()
+        if begin:
+            for sender in {made[name] for name in ("left", "right") if name in made}:
+                sender.close()
+            query.process_all_available()
+        results += [repr(row) for row in query.results().to_pylist()]
+        query.stop()
+    assert sorted(results) == expected[0]
+    bounded = planned()[0].collect()
+    assert sorted(map(repr, bounded.to_pylist())) == expected[0]
