@@ -355,15 +355,23 @@ class BatchPacker:
         self.notes.take(prepared, "" if by_row else partition)
         if prepared.late.num_rows:
             self.late.append(prepared.late)
-        done = 0
+        if prepared.turns:
+            self._add_in_turns(prepared)
+        elif prepared.rows.num_rows:
+            self._add(prepared.rows)
+        return prepared.maxima
+
+    def _add_in_turns(self, prepared: PreparedRows) -> None:
+        """Add rows of which some come alone: what waits is combined before each of them, and after it."""
+        turns, done = list[pa.Table](), 0
         for place, watermark_us in prepared.turns:
             self._add(prepared.rows.slice(done, place - done))
-            self._turns += self._combined()
+            turns += self.chunks()
             self._add(prepared.rows.slice(place, 1))
-            self._turns += [in_turn(chunk, watermark_us) for chunk in self._combined()]
+            turns += [in_turn(chunk, watermark_us) for chunk in self.chunks()]
             done = place + 1
-        self._add(prepared.rows.slice(done) if done else prepared.rows)
-        return prepared.maxima
+        self._add(prepared.rows.slice(done))
+        self._turns = turns
 
     def _add(self, rows: pa.Table) -> None:
         if rows.num_rows:
@@ -390,17 +398,12 @@ class BatchPacker:
 
     def chunks(self) -> list[pa.Table]:
         """Return the rows that wait, combined: a table, or several where they are too much for one; none if there are none."""
-        if not self._turns:
-            return self._combined()
-        turns, self._turns = self._turns, []
-        return [*turns, *self._combined()]
-
-    def _combined(self) -> list[pa.Table]:
         rows, size, self._rows, self._waiting, self._bytes = self._rows, self._bytes, [], 0, 0
+        turns, self._turns = self._turns, []
         if rows and size < _CHUNK_BYTES:
-            return [self._stage.operator.combine(pa.concat_tables(rows))]
+            return [*turns, self._stage.operator.combine(pa.concat_tables(rows))]
         parts = portions(np.array([table.nbytes for table in rows], np.int64), _CHUNK_BYTES)
-        return [self._stage.operator.combine(pa.concat_tables(rows[low:high])) for low, high in parts]
+        return turns + [self._stage.operator.combine(pa.concat_tables(rows[low:high])) for low, high in parts]
 
     def packed(self) -> StageInput:
         """Return all rows that wait, for a stage that has one bucket."""
