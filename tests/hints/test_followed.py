@@ -1,0 +1,164 @@
+"""Every hint that says what to write is followed: the call is refused, and with the hint it runs and gives the right rows.
+
+The cases stand in ``cases/*.txt``, what is there for them in :func:`names`; hints without a case stand in ``without_case.txt``.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import datetime as dt
+import decimal
+import importlib
+import math
+import re
+import textwrap
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+import pytest
+
+import krishiv_py
+from krishiv_py import Session, connectors, testing, windows
+from krishiv_py.api.stages.running import RunMethods
+from krishiv_py.cli.main import main
+from krishiv_py.errors import KrishivError
+from krishiv_py.testing import Driver, stream_of
+from scripts.docs import messages
+from tests.sql import test_hints_run as sql
+
+HERE: Final = Path(__file__).parent
+CODE: Final = re.compile(r"\w\(|\.\w+\(|\b[a-z_]+=|krishiv [a-z]|`|\"")
+"""A hint with this in it is code that somebody will copy."""
+WRITTEN: Final = re.compile(r"(?<![\w\"'=/:-])\.?([A-Za-z_]\w*)(?:\(|=)")
+"""The name of a call or of an argument."""
+EVENTS: Final = [
+    {"user": "a", "amount": 5, "at": 1_000},
+    {"user": "a", "amount": 2, "at": 9_000},
+    {"user": "b", "amount": 7, "at": 61_000},
+]
+PAID: Final = [{"user": "a", "paid": 3, "paid_at": 2_000}, {"user": "c", "paid": 4, "paid_at": 5_000}]
+
+
+@attrs.frozen
+class Case:
+    """A program that is refused, a part of its hint, the program that follows it, and the rows of that where they count."""
+
+    file: str
+    wrong: str
+    hint: str
+    right: str
+    rows: str | None
+    more: str
+    """Names that the part of the hint has and the program has not: an alternative, or a name that a user replaces."""
+
+
+def cases() -> Iterator[Case]:
+    """Yield the cases of all files: blocks of lines ``key: text``, where indented lines go on with the text above."""
+    for path in sorted((HERE / "cases").glob("*.txt")):
+        for block in path.read_text().split("\n\n"):
+            parts: dict[str, list[str]] = {}
+            key = ""
+            for line in block.splitlines():
+                if line.startswith("#"):
+                    continue
+                if line.startswith("    "):
+                    parts[key].append(line)
+                elif line:
+                    key, _, text = line.partition(":")
+                    parts[key] = [text.strip()] if text.strip() else []
+            if parts:
+                one = {key: textwrap.dedent("\n".join(lines)) for key, lines in parts.items()}
+                yield Case(path.stem, one["wrong"], one["hint"], one["right"], one.get("rows"), one.get("without", ""))
+
+
+ALL: Final = tuple(cases())
+
+
+def names(folder: Path, session: Session) -> dict[str, Any]:
+    """Return what programs of cases find: the public names, streams, a table, a folder and a session in process."""
+    made = {name: getattr(krishiv_py, name) for name in krishiv_py.__all__}
+    made |= {name: getattr(testing, name) for name in testing.__all__}
+    events = stream_of("user string, amount bigint, at bigint")
+    timed = events.watermark("at", "5 s")
+    return {
+        **made,
+        **{module.__name__.rpartition(".")[2]: module for module in (krishiv_py, connectors, testing, windows, dt, math)},
+        "import_module": importlib.import_module,
+        "pa": pa,
+        "pyarrow": pa,
+        "Decimal": decimal.Decimal,
+        "Path": Path,
+        "folder": folder,
+        "session": session,
+        "krishiv": lambda line: main(line.format(folder=folder).split()),
+        "events": events,
+        "timed": timed,
+        "keyed": timed.key_by("user"),
+        "minutes": timed.key_by("user").tumbling_window("1 min"),
+        "paid": stream_of("user string, paid bigint, paid_at bigint").watermark("paid_at", "5 s"),
+        "cities": pa.table({"user": ["a", "b"], "city": ["Oslo", "Rome"]}),
+        "EVENTS": EVENTS,
+        "PAID": PAID,
+        "rows_of": rows_of,
+    }
+
+
+def rows_of(made: Any, sent: Any = None) -> list[tuple[Any, ...]]:
+    """Return the rows of a stream as a driver gives them for these rows, those above if none are given; of a query its results."""
+    if hasattr(made, "process_all_available"):
+        with made:
+            made.process_all_available()
+            return _rows(made.results())
+    if not isinstance(made, RunMethods):
+        return _rows(made)
+    driver = Driver(made)
+    names = list(driver._driver_input._streams)
+    if sent is None:
+        sent = {"left": EVENTS, "right": PAID} if names == ["left", "right"] else EVENTS
+    return sorted(_rows(driver.send(sent).results) + _rows(driver.close().results), key=repr)
+
+
+def _rows(table: Any) -> list[tuple[Any, ...]]:
+    plain = table.to_pylist() if hasattr(table, "to_pylist") else list(table)
+    return sorted((tuple(row.values()) if isinstance(row, Mapping) else row for row in plain), key=repr)
+
+
+def run(program: str, names: dict[str, Any]) -> Any:
+    """Run a program; returns the value of its last line if that is an expression."""
+    tree = ast.parse(program)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "<case>", "exec"), names)
+    return eval(compile(ast.Expression(last.value), "<case>", "eval"), names) if isinstance(last, ast.Expr) else None
+
+
+def refusal(case: Case, folder: Path) -> str:
+    """Return what the wrong program of a case is refused with."""
+    with Session.in_process() as session, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            rows_of(run(case.wrong, names(folder, session))) if case.wrong else None
+        except KrishivError as problem:
+            return str(problem)
+        except builtins.SystemExit as problem:
+            return str(problem)
+    return ""
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case.file}: {case.wrong[:60]!r}")
+def test_a_hint_that_is_followed_runs_and_gives_the_right_rows(case: Case, tmp_path: Path) -> None:
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "right").mkdir()
+    says = refusal(case, tmp_path / "wrong")
+    assert case.hint in says.partition("Hint: ")[2], says
+    written = {name for name in WRITTEN.findall(case.hint) if name not in case.more.split()}
+    assert all(re.search(rf"\b{name}\b", case.right) for name in written), (written, case.right)
+    with Session.in_process() as session:
+        made = run(case.right, names(tmp_path / "right", session))
+        results = rows_of(made) if case.rows is not None or isinstance(made, RunMethods) else []
+        if case.rows is not None:
+            assert results == sorted(ast.literal_eval(case.rows), key=repr)
