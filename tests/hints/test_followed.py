@@ -14,7 +14,7 @@ import math
 import re
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from krishiv_py import Session, connectors, testing, windows
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.cli.main import main
 from krishiv_py.errors import KrishivError
+from krishiv_py.redaction import redacted
 from krishiv_py.testing import Driver, stream_of
 from scripts.docs import messages
 from tests.sql import test_hints_run as sql
@@ -108,7 +109,15 @@ def names(folder: Path, session: Session) -> dict[str, Any]:
         "EVENTS": EVENTS,
         "PAID": PAID,
         "rows_of": rows_of,
+        "asks_broker": asks_broker,
     }
+
+
+def asks_broker(call: Callable[[], Any]) -> None:
+    """See that a call has nothing to refuse but a broker that does not answer."""
+    with pytest.raises(KrishivError) as away:
+        call()
+    assert away.value.transient, away.value
 
 
 def rows_of(made: Any, sent: Any = None) -> list[tuple[Any, ...]]:
@@ -167,3 +176,43 @@ def test_a_hint_that_is_followed_runs_and_gives_the_right_rows(case: Case, tmp_p
         results = rows_of(made) if case.rows is not None or isinstance(made, RunMethods) else []
         if case.rows is not None:
             assert results == sorted(eval(case.rows, dict(VALUES)), key=repr)
+
+
+def hints() -> dict[str, str]:
+    """Return the hints of code of the message catalogue, each with what is wrong; ``…`` stands for what only a run knows."""
+    return {
+        hint: what
+        for of_class in messages.messages().values()
+        for what, alternatives in of_class.items()
+        for hint in alternatives
+        if CODE.search(hint)
+    }
+
+
+def without_case() -> list[str]:
+    """Return the hints that no case follows, as the file has them."""
+    lines = (HERE / "without_case.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_each_hint_of_code_has_a_case_or_is_known_to_have_none(tmp_path: Path) -> None:
+    says = []
+    for number, case in enumerate(ALL):
+        (tmp_path / str(number)).mkdir()
+        says.append(refusal(case, tmp_path / str(number)).partition("Hint: ")[2])
+    says += [case.refuse().partition("Hint: ")[2] for case in sql.cases()]
+    open_ones = sorted(hint for hint in hints() if not any(_fits(hint, said) for said in says))
+    assert open_ones == sorted(without_case())
+
+
+def _fits(hint: str, said: str) -> bool:
+    """Return whether a text of an error has a hint; one that ends in what only a run knows may go on."""
+    pattern = ".*".join(map(re.escape, hint.split("…")))
+    return re.match(pattern if hint.endswith("…") else rf"{pattern}\.", said, re.DOTALL) is not None
+
+
+def test_no_hint_is_hidden_as_a_secret() -> None:
+    for of_class in messages.messages().values():
+        for texts in of_class.values():
+            for text in (each.replace("…://", "abfss://") for each in texts):
+                assert redacted(text) == text

@@ -196,12 +196,12 @@ class Database:
         PlanError
             For a text that libpq cannot read.
         """
-        text = a_text(address, "conninfo", 'pass for instance "postgresql://user@host/database"')
+        text = a_text(address, "conninfo", 'pass for instance "postgresql://host/database"')
         psycopg = driver()
         try:
             settings = psycopg.conninfo.conninfo_to_dict(text)
         except psycopg.Error:  # whose text quotes what it could not read
-            hint = 'pass "postgresql://user@host/database" or "host=... dbname=... user=..."; encode signs as URLs need'
+            hint = 'pass "postgresql://host/database" or "host=... dbname=... user=..."; encode signs as URLs need'
             raise PlanError("`conninfo` cannot be read", got=f"a text of {len(text)} characters", hint=hint) from None
         host = settings.get("host") or settings.get("hostaddr") or "localhost"
         return cls(text, str(settings.get("dbname", "the default database")), f"{host}:{settings.get('port', 5432)}")
@@ -465,7 +465,7 @@ class PostgresSink(TransactionalSink):
     Parameters
     ----------
     conninfo : str
-        The database, as libpq reads it: ``postgresql://user@host/database`` or ``host=... dbname=...``. Passwords are better
+        The database, as libpq reads it: ``postgresql://host/database`` or ``host=... dbname=...``. Passwords are better
         in ``~/.pgpass`` or ``PGPASSWORD``; one that is given here is shown nowhere.
     table : str
         ``table`` or ``schema.table``, upper and lower case as written.
