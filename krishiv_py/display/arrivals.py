@@ -23,7 +23,7 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration, to_us
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.row_classes import as_values
 from krishiv_py.plan.schema import TimeKind, time_kind
-from krishiv_py.types import normal_type
+from krishiv_py.types import normal_type, type_text
 
 RowsLike: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[dict[str, Any]]"
 """A table, a record batch, a list of dicts, or a frame that hands its columns on as Arrow data."""
@@ -236,7 +236,7 @@ def sequence(column: pa.ChunkedArray, name: str) -> pa.Array:
     try:
         return pc.sort_indices(column)
     except pa.ArrowException as problem:
-        raise PlanError(f"{name!r} cannot be sorted", got=str(column.type), hint=hint) from problem
+        raise PlanError(f"{name!r} cannot be sorted", got=type_text(column.type), hint=hint) from problem
 
 
 def _in_force(

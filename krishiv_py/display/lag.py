@@ -24,6 +24,7 @@ from krishiv_py.plan.options.late import SparedLateEventHandler
 from krishiv_py.plan.options.watermarks import most_lag_us
 from krishiv_py.plan.running import FAILED_HANDLER, Progress, behind_of, failed_of, summed
 from krishiv_py.plan.schema import RESERVED
+from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -393,7 +394,7 @@ def _arrivals(table: pa.Table, name: str) -> Ints:
     """Return when rows arrived: µs of a timestamp, else the integers themselves."""
     column = table[name]
     if column.null_count or not (_is_instant(column) or pa.types.is_integer(column.type)):
-        got = f"{column.null_count} nulls" if column.null_count else str(column.type)
+        got = f"{column.null_count} nulls" if column.null_count else type_text(column.type)
         hint = "pass a column of timestamps or integers without nulls"
         raise PlanError(f"{name!r} does not say when rows arrived", got=got, hint=hint)
     if _is_instant(column):

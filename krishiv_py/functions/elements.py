@@ -170,9 +170,9 @@ def _same_type(start: pa.DataType, merge: Elements, merged: pa.DataType) -> None
     if start != merged:
         raise ExpressionError(
             "the start of aggregate has another type than what is merged",
-            got=f"the start is {start}, {merge.text} gives {merged}",
+            got=f"the start is {type_text(start)}, {merge.text} gives {type_text(merged)}",
             then="it cannot go on from one to the other",
-            hint=f'cast one of them: lit(0).cast("{merged}"), in text CAST(0 AS ...)',
+            hint=f'cast the start: lit(0).cast("{type_text(merged)}"), in text CAST(0 AS {type_text(merged)})',
         )
 
 

@@ -41,6 +41,7 @@ from krishiv_py.runtime.savepoints import Savepoint
 from krishiv_py.runtime.tables import read_version, versions_at
 from krishiv_py.storage.files import read_at, store_at, write_at
 from krishiv_py.storage.local import absolute
+from krishiv_py.types import type_text
 
 _WAY_OUT: Final = (
     "start the query with keep_batches=50 and capture once it has run, or write a savepoint now (session.savepoint, or "
@@ -276,7 +277,7 @@ def _check_hidden(plan: PhysicalPlan, hide: HiddenColumns, begins: bool) -> None
             type_ = read.source.schema.field(name).type
             if not (pa.types.is_string(type_) or pa.types.is_binary(type_) or pa.types.is_int64(type_)):
                 hint = "leave it out instead, or cast it to string before"
-                raise PlanError("a column of this type cannot be hashed", got=f"{name}: {type_}", hint=hint)
+                raise PlanError("a column of this type cannot be hashed", got=f"{name}: {type_text(type_)}", hint=hint)
     for lookup in lookups(plan):
         for ours, theirs in lookup.keys:
             same = isinstance(ours, Col) and isinstance(theirs, Col) and ours.name == theirs.name

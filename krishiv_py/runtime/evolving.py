@@ -449,7 +449,9 @@ def _cast(column: Any, type_: pa.DataType) -> Any:
     except pa.ArrowException as problem:
         what = "a value of the state does not fit its new type"
         hint = "use a type with more digits"
-        raise CheckpointError(what, got=f"{column.type} becomes {type_}", then="it would be lost", hint=hint) from problem
+        raise CheckpointError(
+            what, got=f"{type_text(column.type)} becomes {type_text(type_)}", then="it would be lost", hint=hint
+        ) from problem
 
 
 def _cast_exactly(column: Any, type_: pa.DataType) -> Any:

@@ -52,6 +52,7 @@ from krishiv_py.spark.tasks.processor import BucketProcessor
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.local import absolute
 from krishiv_py.storage.store import Store
+from krishiv_py.types import type_text
 
 _MARK: Final = "spark.watermarkDelayMs"
 _NODE: Final = "EventTimeWatermark"
@@ -344,7 +345,7 @@ def _check(schema: pa.Schema) -> None:
         if not pa.types.is_null(field.type) and _has_null(field.type):
             then = "no file can have a list or struct of nulls only"
             hint = "leave it out with .drop(...), or cast it"
-            raise SchemaError(f"column {field.name!r} cannot be handed over", got=str(field.type), then=then, hint=hint)
+            raise SchemaError(f"column {field.name!r} cannot be handed over", got=type_text(field.type), then=then, hint=hint)
 
 
 def _has_null(type_: pa.DataType) -> bool:

@@ -166,6 +166,21 @@ def test_calls_in_texts_parse_and_have_arguments_that_are_taken() -> None:
     assert faults == []
 
 
+def test_types_in_errors_are_named_as_schema_texts_name_them() -> None:
+    """Arrow's own names, such as int64, are no types of a schema or a cast."""
+    arrow = []
+    for path in sorted(ROOM.rglob("*.py")):
+        parts = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.keyword)]
+        for part in (part for part in parts if part.arg in ("got", "then", "hint")):
+            for node in ast.walk(part.value):
+                shown = node.value if isinstance(node, ast.FormattedValue) else None
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str" and node.args:
+                    shown = node.args[0]
+                if isinstance(shown, ast.Attribute) and shown.attr in ("type", "value_type"):
+                    arrow.append(f"{path.relative_to(ROOM)}:{node.lineno} {ast.unparse(shown)}")
+    assert arrow == []
+
+
 WORD: Final = re.compile(r"(?<![\w.\"'/?&;-])([a-z_]\w+)=(?=[\[{(\"'\w.])")
 SETTINGS: Final = {"dbname", "host", "user", "openjdk", "use_ssl", "tz", "id", "header", "total", "late_rule", "tzinfo"}
 """Parts of addresses, of SQL and of commands, of Python's own calls, and names of a reader's own."""

@@ -13,6 +13,7 @@ from krishiv_py.connectors.sink import OutputBatch, TransactionalSink
 from krishiv_py.errors import PlanError, SchemaError, shown, unknown_column
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import MOST_ROWS, a_number, a_switch, a_text
+from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.connectors.tables import changes
@@ -223,4 +224,6 @@ def check_key(sink: str, key: Sequence[str], schema: pa.Schema) -> None:
         kind = columns.field(name).type
         if pa.types.is_nested(kind) or pa.types.is_null(kind):
             hint = "name plain columns, such as the keys and window_start"
-            raise SchemaError(f"`key` of {sink} is a column that cannot be compared", got=f"{name} is {kind}", hint=hint)
+            raise SchemaError(
+                f"`key` of {sink} is a column that cannot be compared", got=f"{name} is {type_text(kind)}", hint=hint
+            )

@@ -119,7 +119,7 @@ def result_of(call: ColumnFunction, columns: list[pa.Array], rows: int) -> pa.Ar
         return copied_array(result if result.type == call.type else result.cast(call.type))
     except pa.ArrowException as problem:
         what = f"{call.name}(...) returns other values than {type_text(call.type)}"
-        error = OperatorError(what, got=str(result.type), hint="declare their type in @udf(...)")
+        error = OperatorError(what, got=type_text(result.type), hint="declare their type in @udf(...)")
         failed(call.name, problem, error, call.on_error)
 
 
