@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
@@ -300,7 +301,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         home = absolute(checkpoint).rstrip("/")
         if engine_of(home) == "spark":
             then = "only Spark can read its state"
-            hint = f"write `krishiv move {home} --to in-process`, or call move() of a session on Spark"
+            hint = f"write `krishiv move {shlex.quote(home)} --to in-process`, or call move() of a session on Spark"
             raise PlanError(f"the checkpoint {home} is of a query on Spark", got="a session in process", then=then, hint=hint)
         return moving.move(home, to, into, moving.save, buckets or os.cpu_count() or 1)
 

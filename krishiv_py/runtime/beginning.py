@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -363,7 +364,7 @@ def _check(
         "the checkpoint belongs to another plan",
         got="; ".join(differences(note["plan"], plan.fingerprint)),
         then=f"its state cannot stay as it is: {'; '.join(whys)}",
-        hint=f"take a savepoint with `krishiv savepoint {checkpoint} SAVEPOINT`, then "
+        hint=f"take a savepoint with `krishiv savepoint {shlex.quote(checkpoint)} SAVEPOINT`, then "
         f"start(..., savepoint=SAVEPOINT, checkpoint=NEW{more}); or use a new checkpoint folder instead of {checkpoint}",
     )
 

@@ -50,7 +50,7 @@ def test_a_later_format_says_to_write_a_savepoint_with_the_earlier_version(
         run(session, home, [], last=True)
     text = str(caught.value)
     assert f"format 1, written by krishiv_py 0.1.0, in process; krishiv_py 0.1.0 reads formats {FORMAT} to {FORMAT}" in text
-    assert f"write a savepoint with the version that wrote it, krishiv savepoint {home / 'checkpoint'} FOLDER" in text
+    assert f"write a savepoint with the version that wrote it, `krishiv savepoint {home / 'checkpoint'} FOLDER`" in text
     assert "start this version with savepoint=FOLDER and a new checkpoint" in text
     after = {p: p.read_bytes() for p in home.rglob("*") if p.is_file()}
     assert {p: after[p] for p in before if p.is_relative_to(home / "checkpoint")} == {

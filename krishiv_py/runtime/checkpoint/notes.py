@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -69,9 +70,10 @@ def check_format(note: dict[str, Any], checkpoint: str) -> None:
     by = f", written by {note['written by']}" if "written by" in note else ""
     hint = "go on with the version that wrote it, or start with a new checkpoint and output folder"
     if isinstance(number, int) and 0 < number < OLDEST:
+        command = f"`krishiv savepoint {shlex.quote(checkpoint)} FOLDER`"
         hint = (
-            f"write a savepoint with the version that wrote it, krishiv savepoint {checkpoint} FOLDER, and start this version "
-            "with savepoint=FOLDER and a new checkpoint"
+            f"write a savepoint with the version that wrote it, {command}, and start this version with savepoint=FOLDER and a "
+            "new checkpoint"
         )
     got = f"{got}{by}; krishiv_py {__version__} reads formats {OLDEST} to {FORMAT}"
     raise CheckpointError(f"the checkpoint {checkpoint} has a format this version cannot read", got=got, hint=hint)
@@ -531,7 +533,7 @@ def check_engine(checkpoint: str, here: Target) -> None:
     else:
         owner, got, then = "on Spark", "Session.in_process()", "its state is in Spark's state store"
         way, own = "in process", "Session.embedded()"
-    hint = f"let it go on {way}: `krishiv move {checkpoint} --to {here}`; or start it with {own}"
+    hint = f"let it go on {way}: `krishiv move {shlex.quote(checkpoint)} --to {here}`; or start it with {own}"
     raise CheckpointError(f"the checkpoint {checkpoint} belongs to a query {owner}", got=got, then=then, hint=hint)
 
 
