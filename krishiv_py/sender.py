@@ -427,6 +427,11 @@ class Sender(ClosedAtEnd, OfOneProcess, Generic[T]):
         (docs/state.md). Nothing is removed while no query has read the stream. Afterwards neither ``collect()`` nor a query
         with a new checkpoint can read it from its start; both say so.
 
+        Raises
+        ------
+        CheckpointError
+            When the checkpoint of a query that reads the stream is away, as where its mount is missing; nothing is removed then.
+
         Examples
         --------
         >>> from krishiv_py import MemorySink, Session

@@ -336,6 +336,12 @@ def new_folder(name: str) -> str:
     return tempfile.mkdtemp(prefix=f"{name}-", dir=mine)
 
 
+def is_temporary(path: str) -> bool:
+    """Return whether a path is in the temporary folders of this process, which go with it."""
+    mine = _MINE.get(os.getpid())
+    return mine is not None and os.path.abspath(path).startswith(f"{mine}/")
+
+
 def spark_folder() -> str:
     """Return the folder of this process' JVM, which outlives its sessions."""
     folder = _OF_JVM.get(os.getpid())

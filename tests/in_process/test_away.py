@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -271,6 +272,63 @@ def test_a_start_ends_where_a_mount_stays_away_and_the_hint_can_be_followed(tmp_
     else:
         job.run(35, spool=f"{tmp_path}/other")
         assert job.results() == [(0, 2), (10, 1), (20, 1)]
+
+
+def trimmed(job: Mounted) -> int:
+    """Return how many sends a sender of the job removes."""
+    with Session.in_process() as session:
+        return session.memory_stream("at bigint", spool=job.places["spool"])[1].trim()
+
+
+@pytest.mark.parametrize("is_empty", [False, True], ids=["nothing is there", "an empty folder is there"])
+@pytest.mark.parametrize("is_mount", [False, True], ids=["below the mount", "the mount itself"])
+def test_sends_stay_while_the_checkpoint_of_their_reader_is_away(tmp_path: Path, is_mount: bool, is_empty: bool) -> None:
+    job = Mounted(tmp_path, "check")
+    if is_mount:
+        job.places["check"] = str(job.mount)
+    job.run(1, 2, 12)
+    job.run(25)
+    job.mount.rename(job.away)
+    if is_empty:
+        job.mount.mkdir()
+    if is_empty or not is_mount:  # a place of a mount does not go with it
+        with pytest.raises(CheckpointError, match=r"is gone.*Hint: mount it") as gone:
+            trimmed(job)
+        assert gone.value.transient
+    shutil.rmtree(job.mount, ignore_errors=True)
+    job.away.rename(job.mount)
+    job.run(35)
+    assert job.results() == [(0, 2), (10, 1), (20, 1)]
+
+
+def test_a_checkpoint_that_was_removed_holds_no_sends_back(tmp_path: Path) -> None:
+    job = Mounted(tmp_path, "check")
+    for moment in range(40):
+        job.run(moment)
+    job.run(50, out=f"{tmp_path}/other", late=f"{tmp_path}/other late", check=f"{tmp_path}/second")
+    assert trimmed(job) == 0
+    shutil.rmtree(tmp_path / "second")
+    assert trimmed(job) > 0
+    shutil.rmtree(job.places["check"])
+    Path(job.places["check"]).mkdir()
+    with pytest.raises(CheckpointError) as gone:  # as where a mount is missing; the hint says what to write if it is not
+        trimmed(job)
+    command = re.search("`(rm .*)`", str(gone.value))
+    assert command is not None
+    subprocess.run(command[1], shell=True, check=True)
+    assert trimmed(job) == 0
+
+
+def test_a_checkpoint_that_goes_with_its_session_holds_no_sends_back(tmp_path: Path) -> None:
+    for _ in range(2):
+        with Session.in_process() as session:
+            stream, sender = session.memory_stream("at bigint", spool=str(tmp_path / "spool"))
+            query = stream.watermark("at", 0).tumbling_window(10).agg(count()).start(MemorySink())
+            for moment in range(40):
+                sender.send([{"at": moment}])
+                query.process_all_available()
+            assert sender.trim() > 0
+            query.stop()
 
 
 def test_a_checkpoint_of_an_earlier_version_makes_the_folder_that_is_missing(tmp_path: Path) -> None:

@@ -23,13 +23,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from krishiv_py.errors import CheckpointError, KrishivError, cut, shown
 from krishiv_py.replay_files import RANGE, open_sent
@@ -37,7 +38,7 @@ from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import is_local_path, store_at
-from krishiv_py.storage.local import DISK
+from krishiv_py.storage.local import DISK, is_temporary
 from krishiv_py.storage.notes import in_shape, no_folder, note_in, reading
 from krishiv_py.storage.store import Store
 from krishiv_py.transient import verdict_of_text
@@ -262,6 +263,8 @@ class _Reader(TypedDict):
     """The note of a query that reads a memory stream."""
 
     checkpoint: str
+    inside: NotRequired[str]
+    """What tells the folder of this machine that the checkpoint lies in; without it the checkpoint goes with its process."""
 
 
 def entries_in(lines: list[str], path: str) -> list[dict[str, Any]]:
@@ -525,7 +528,7 @@ def note_reader(spool: str, checkpoint: str) -> None:
     mark = f"{checksum(checkpoint.encode()):08x}"
     path = f"{spool}/{_READER}{mark}.json"
     with no_folder(path, _READERS_WAY_OUT):
-        DISK.write_note(path, {"checkpoint": checkpoint})
+        DISK.write_note(path, _Reader(checkpoint=checkpoint, inside="" if is_temporary(checkpoint) else _around(checkpoint)))
 
 
 def trim(spool: str) -> int:
@@ -553,15 +556,42 @@ def check_begin(checkpoint: str, stream: ReplayLog, known: bool) -> None:
 
 
 def _checkpoint(note: Path) -> str | None:
-    """Return the checkpoint of a reader; None, and no note any more, if that is gone."""
+    """Return the checkpoint of a reader; None, and no note any more, if that was removed.
+
+    Raises
+    ------
+    CheckpointError
+        When it is away, as where a mount is missing: an empty folder is in its place, or it was in another folder.
+    """
     with no_folder(str(note), _READERS_WAY_OUT):
         data = note.read_bytes()
-    checkpoint = note_in(data, _Reader, str(note), _READERS_WAY_OUT)["checkpoint"]
+    reader = note_in(data, _Reader, str(note), _READERS_WAY_OUT)
+    checkpoint, inside = reader["checkpoint"], reader.get("inside", "")
     store, root = store_at(checkpoint)
-    if not store.exists(f"{root}/krishiv/plan.json"):
-        note.unlink()
-        return None
-    return checkpoint
+    if store.exists(f"{root}/krishiv/plan.json"):
+        return checkpoint
+    if inside and (os.path.exists(root) or inside != _around(checkpoint)):
+        raise CheckpointError(
+            f"the checkpoint {checkpoint} is gone",
+            got=f"its query reads the memory stream in {note.parent}",
+            then="sends that it has not read would be removed",
+            hint=f"mount it or put it back; if it was removed on purpose, write `rm {shlex.quote(str(note))}`",
+            transient=True,
+        )
+    note.unlink()
+    return None
+
+
+def _around(checkpoint: str) -> str:
+    """Return what tells the folder that a checkpoint lies in from any other; empty where there is none on this machine."""
+    store, root = store_at(checkpoint)
+    if not store.local:
+        return ""
+    try:
+        found = os.stat(os.path.dirname(root))
+    except OSError:
+        return ""
+    return f"{found.st_dev}:{found.st_ino}"
 
 
 def _finished(checkpoint: str, spool: str) -> int:
