@@ -651,9 +651,9 @@ def _other_columns(name: str, schema: pa.Schema, first_name: str, first: pa.Sche
         missing = [n for n in first.names if n not in schema.names]
         extra = [n for n in schema.names if n not in first.names]
         got = "; ".join([f"without {', '.join(missing)}"] * bool(missing) + [f"with {', '.join(extra)}"] * bool(extra))
-        both = [n for n in first.names if n in schema.names]
-        ways = f"write .select({', '.join(map(repr, both))}) on {'it' if both == first.names else 'each stream'}"
-        hint = ways if both else "no column is in both; give those that mean the same one name with .rename(...)"
+        common = [n for n in first.names if n in schema.names]
+        ways = f"write .select({', '.join(map(repr, common))}) on {'it' if common == first.names else 'each stream'}"
+        hint = ways if common else "no column is in both; give those that mean the same one name with .rename(...)"
         return SchemaError(f"stream {name!r} has other columns than {first_name!r}", got=got, hint=hint)
     unlike = [
         (n, first.field(n).type, schema.field(n).type) for n in first.names if first.field(n).type != schema.field(n).type

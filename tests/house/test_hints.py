@@ -177,7 +177,7 @@ def test_types_in_errors_are_named_as_schema_texts_name_them() -> None:
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str" and node.args:
                     shown = node.args[0]
                 if isinstance(shown, ast.Attribute) and shown.attr in ("type", "value_type"):
-                    arrow.append(f"{path.relative_to(ROOM)}:{node.lineno} {ast.unparse(shown)}")
+                    arrow.append(f"{path.relative_to(ROOM)}:{shown.lineno} {ast.unparse(shown)}")
     assert arrow == []
 
 

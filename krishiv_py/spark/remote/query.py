@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.connectors.ranges import Backlog
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.errors import PlanError
+from krishiv_py.errors import KrishivError, PlanError
 from krishiv_py.plan.checks import PathLike
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import Progress
@@ -29,7 +29,7 @@ from krishiv_py.runtime.query import BucketMetrics, QueryRows
 from krishiv_py.runtime.ranges.limits import alignments
 from krishiv_py.runtime.reading import arrow_scanned
 from krishiv_py.spark.publishing import task_output
-from krishiv_py.spark.query import SparkQueryHandle, StreamQuery, patiently
+from krishiv_py.spark.query import SparkQueryHandle, StreamQuery, as_error, patiently
 from krishiv_py.spark.remote.rows import Arrivals, client_folder, forget_failure, noted_failure, with_client
 from krishiv_py.spark.remote.steps import (
     NO_MORE,
@@ -112,7 +112,7 @@ class RemoteQuery(StreamQuery):
     def _problem(self) -> BaseException | None:
         """Return what Spark tells of, or what the server's process noted that ended it between two batches."""
         failure = super()._problem()
-        if failure is None and self._end != "stopped":
+        if failure is None and self._end != "stopped" and not self._query.is_active():
             self._failure = failure = noted_failure(self._ledger.notes.checkpoint)
         return failure
 
@@ -204,8 +204,15 @@ def start(
         with started_under(spark, checkpoint, batches, chunks_only=not rows_in_jvm):
             return with_sources(patiently(writing(frame, steps[how], checkpoint, batches, title).start, title))
 
-    def launch() -> SparkQueryHandle:
-        return SparkQueryHandle(lambda: begin(NO_MORE), title)
+    def passing(problem: BaseException) -> KrishivError | None:
+        error = as_error(problem, title, checkpoint)
+        return error if error.transient and noted_failure(checkpoint) is None else None
+
+    def note(trouble: str) -> None:
+        ledger.trouble = trouble
+
+    def launch(how: Planning = NO_MORE) -> SparkQueryHandle:
+        return SparkQueryHandle(lambda: begin(how), title, retry_s, passing, note, opened.lease.check)
 
     def end() -> None:
         await_end(checkpoint, title, _END_S)
@@ -214,7 +221,7 @@ def start(
         cleanup()
 
     query = RemoteQuery(
-        SparkQueryHandle(lambda: begin(first), title),
+        launch(first),
         runs_after(control_files, controls, batches, now, launch),
         title,
         ledger,

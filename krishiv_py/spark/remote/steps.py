@@ -356,7 +356,13 @@ class ServerSteps:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         frame.sparkSession.conf.set(self.number, str(batch_id))
-        self.steps(frame, batch_id)
+        try:
+            self.steps(frame, batch_id)
+        except KrishivError as problem:
+            if self.steps.retries.gave_up:  # to begin once more does not help: whoever started the query reads it
+                with contextlib.suppress(OSError):
+                    note_failure(self.steps.ledger.notes.checkpoint, problem)
+            raise
 
 
 def begin(pickled: bytes) -> ServerSteps:
