@@ -430,7 +430,7 @@ class Sender(ClosedAtEnd, OfOneProcess, Generic[T]):
         Raises
         ------
         CheckpointError
-            When the checkpoint of a query that reads the stream is away, as where its mount is missing; nothing is removed then.
+            When the checkpoint of a query that reads it is away, as where its mount is missing; nothing is removed then.
 
         Examples
         --------

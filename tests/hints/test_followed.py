@@ -121,7 +121,7 @@ def asks_broker(call: Callable[[], Any]) -> None:
 
 
 def rows_of(made: Any, sent: Any = None) -> list[tuple[Any, ...]]:
-    """Return the rows of a stream as a driver gives them for these rows, those above if none are given; of a query its results."""
+    """Return the rows of a stream as a driver gives them for rows that are `sent`; of a query its results."""
     if hasattr(made, "process_all_available"):
         with made:
             made.process_all_available()
