@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.api.stages.timed import TimedStream
+from krishiv_py.api.stages.timed import TimedStream, only_time
 from krishiv_py.connectors.frames import holds_arrow, in_turn
 from krishiv_py.connectors.lookup_table import as_table, in_types_of_streams
 from krishiv_py.errors import RAISED, PlanError, failure_text, shown
@@ -152,7 +152,8 @@ def registered(name: str, stream: Stream | TimedStream, event_time: str | None, 
         hint = "register a Stream, or the stream that .watermark(...) returns"
         raise PlanError("not a stream that can be queried", got=type(stream).__name__, hint=hint)
     spec = None if lag is None else WatermarkSpec.fixed_lag(lag)
-    timed = stream.with_watermark(spec or WatermarkSpec(0), event_time)
+    column = only_time(stream.schema, "event_time") if event_time is None else event_time
+    timed = stream.with_watermark(spec or WatermarkSpec(0), column)
     return RegisteredStream(name, stream, timed._draft.input.column, spec)
 
 

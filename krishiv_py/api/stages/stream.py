@@ -16,7 +16,7 @@ from krishiv_py.api.planning import evaluate, steps
 from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.api.stages.shown import ShownInALine, some
-from krishiv_py.api.stages.timed import KeyedUntimedStream, TimedStream, by_clock, partitions_of, timed
+from krishiv_py.api.stages.timed import KeyedUntimedStream, TimedStream, by_clock, only_time, partitions_of, timed
 from krishiv_py.connectors.sinks.known import given_handler
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_function, a_text, column_name, expression, known_column, one_of
@@ -497,11 +497,7 @@ class Stream(RunMethods, ShownInALine):
         if not isinstance(spec, (WatermarkSpec, MultiSourceWatermarkSpec)):
             raise PlanError("not a WatermarkSpec", got=shown(spec), hint="pass WatermarkSpec.fixed_lag(5_000)")
         if column is None:
-            fitting = [f.name for f in self.schema if pa.types.is_timestamp(f.type)]
-            if len(fitting) != 1:
-                hint = 'pass column="event_time"'
-                raise PlanError("which column is the event time?", got=fitting or "no timestamp column", hint=hint)
-            column = fitting[0]
+            column = only_time(self.schema, "column")
         return timed(self._node, self.schema, column, spec, source_column, self._runner, self._own_late_handler)
 
     def processing_time(self, name: str = "processing_time") -> TimedStream:

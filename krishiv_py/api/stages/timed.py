@@ -261,6 +261,22 @@ def by_clock(node: Node, schema: pa.Schema, name: str, runner: Runner, late: Lat
     return timed(step, timed_schema, name, ProcessingTime(), None, runner, late)
 
 
+def only_time(schema: pa.Schema, argument: str) -> str:
+    """Return the only column of timestamps.
+
+    Raises
+    ------
+    PlanError
+        Where there is none, or are several: `argument` of the call says which it is.
+    """
+    fitting = [field.name for field in schema if pa.types.is_timestamp(field.type)]
+    if len(fitting) == 1:
+        return fitting[0]
+    possible = fitting or [field.name for field in schema if pa.types.is_int64(field.type)]
+    hint = f'pass {argument}="event_time"' if not possible else f"pass {argument}=..., one of {', '.join(map(repr, possible))}"
+    raise PlanError("which column is the event time?", got=fitting or "no timestamp column", hint=hint)
+
+
 def _check_sources(spec: MultiSourceWatermarkSpec, schema: pa.Schema, source_column: str | None) -> None:
     if not spec.sources and spec.unknown_action != "register":
         hint = 'add .source("a", WatermarkSpec.fixed_lag(5_000))'
