@@ -26,6 +26,7 @@ from krishiv_py import (
     count,
     windows,
 )
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.testing import Driver, stream_of, union_of
 
 SCHEMA = "user string, at bigint, amount bigint"
@@ -287,6 +288,35 @@ def test_a_history_that_was_broken_off_goes_on(session: Session, tmp_path: Path,
     got = pq.read_table(tmp_path / "out").sort_by([("window_end", "ascending"), ("user", "ascending")]).to_pylist()
     want = [row for rows in results[0 if publish else SEAM :] for row in rows]
     assert got == sorted(want, key=lambda row: (row["window_end"], row["user"]))
+
+
+def test_a_checkpoint_that_was_being_made_of_a_history_is_made_again(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its note of the plan is written last; what was there of the batches before is not a checkpoint that lost it."""
+    driver = Driver(ONE["tumbling"](stream_of(SCHEMA)))
+    results = [row for rows in ROWS for row in driver.send(rows).results.to_pylist()]
+    live, sender = session.memory_stream(SCHEMA, name="orders")
+    for rows in ROWS[SEAM:]:
+        sender.send(rows)
+    outputs = [ONE["tumbling"](live).to(ParquetSink(str(tmp_path / "out")))]
+    given: Any = {
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "bootstrap": {"orders": archive(session, tmp_path, ROWS[:SEAM])},
+        "batches": Batches.available_now(),
+    }
+
+    def is_killed(*note: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointNotes, "begin", is_killed)
+        with pytest.raises(KeyboardInterrupt):
+            session.start(outputs, **given)
+    assert (tmp_path / "checkpoint/offsets").exists() and not (tmp_path / "checkpoint/krishiv/plan.json").exists()
+    session.start(outputs, **given).await_termination()
+    got = pq.read_table(tmp_path / "out").sort_by([("window_end", "ascending"), ("user", "ascending")]).to_pylist()
+    assert got == sorted(results, key=lambda row: (row["window_end"], row["user"]))
 
 
 def test_files_that_are_archive_and_live_source_are_read_once(session: Session, tmp_path: Path) -> None:

@@ -269,7 +269,7 @@ def only_time(schema: pa.Schema, argument: str) -> str:
     PlanError
         Where there is none, or are several: `argument` of the call says which it is.
     """
-    fitting = [field.name for field in schema if pa.types.is_timestamp(field.type)]
+    fitting: list[str] = [field.name for field in schema if pa.types.is_timestamp(field.type)]
     if len(fitting) == 1:
         return fitting[0]
     possible = fitting or [field.name for field in schema if pa.types.is_int64(field.type)]

@@ -243,7 +243,9 @@ class CheckpointNotes:
         with reading(path, NEW_CHECKPOINT):
             data = store.read(path)
         if data is None:
-            if batches_of(self.checkpoint):
+            if batches_of(self.checkpoint) and not is_there(
+                self.checkpoint, _MOVING
+            ):  # else it is being made: the plan goes last
                 raise missing(path, NEW_CHECKPOINT)
             return None
         stored: dict[str, Any] = unnumbered(data) or note_in(data, dict, path, NEW_CHECKPOINT)
