@@ -6,13 +6,13 @@ The cases stand in ``cases/*.txt``, what is there for them in :func:`names`; hin
 from __future__ import annotations
 
 import ast
-import builtins
 import datetime as dt
 import decimal
 import importlib
 import math
 import re
 import textwrap
+import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -61,9 +61,9 @@ class Case:
     """Names that the part of the hint has and the program has not: an alternative, or a name that a user replaces."""
 
 
-def cases() -> Iterator[Case]:
+def cases(folder: Path = HERE / "cases") -> Iterator[Case]:
     """Yield the cases of all files: blocks of lines ``key: text``, where indented lines go on with the text above."""
-    for path in sorted((HERE / "cases").glob("*.txt")):
+    for path in sorted(folder.glob("*.txt")):
         for block in path.read_text().split("\n\n"):
             parts: dict[str, list[str]] = {}
             key = ""
@@ -81,6 +81,7 @@ def cases() -> Iterator[Case]:
 
 
 ALL: Final = tuple(cases())
+ON_SPARK: Final = tuple(cases(HERE / "cases/spark"))
 
 
 def names(folder: Path, session: Session) -> dict[str, Any]:
@@ -110,7 +111,20 @@ def names(folder: Path, session: Session) -> dict[str, Any]:
         "PAID": PAID,
         "rows_of": rows_of,
         "asks_broker": asks_broker,
+        "read_frame": read_frame,
     }
+
+
+def read_frame(frame: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of a streaming DataFrame of Spark, without the event time that is added to it."""
+    for running in Session.all_queries():
+        running.process_all_available()
+    frame = frame.select(*[column for column in frame.columns if column != "window_time"])
+    name = f"hints_{uuid.uuid4().hex}"
+    query = frame.writeStream.format("memory").queryName(name).outputMode("append").start()
+    query.processAllAvailable()
+    query.stop()
+    return sorted((tuple(row) for row in frame.sparkSession.table(name).collect()), key=repr)
 
 
 def asks_broker(call: Callable[[], Any]) -> None:
@@ -148,9 +162,9 @@ def run(program: str, names: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(last.value), "<case>", "eval"), names) if isinstance(last, ast.Expr) else None
 
 
-def refusal(case: Case, folder: Path) -> str:
+def refusal(case: Case, folder: Path, session: Session) -> str:
     """Return what the wrong program of a case is refused with."""
-    with Session.in_process() as session, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             made = run(case.wrong, names(folder, session))
@@ -158,24 +172,53 @@ def refusal(case: Case, folder: Path) -> str:
                 rows_of(made)
         except KrishivError as problem:
             return str(problem)
-        except builtins.SystemExit as problem:
-            return str(problem)
     return ""
 
 
-@pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case.file}: {case.wrong[:60]!r}")
+def refusal_in_process(case: Case, folder: Path) -> str:
+    """Return what the wrong program of a case is refused with in a session of its own."""
+    with Session.in_process() as session:
+        return refusal(case, folder, session)
+
+
+def follow(case: Case, folder: Path, session: Session) -> None:
+    """See that the program that follows a hint writes what that says, runs, and gives the right rows."""
+    written = {name for name in WRITTEN.findall(case.hint) if name not in case.more.split()}
+    assert all(re.search(rf"\b{name}\b", case.right) for name in written), (written, case.right)
+    made = run(case.right, names(folder, session))
+    results = rows_of(made) if case.rows is not None or isinstance(made, RunMethods) else []
+    if case.rows is not None:
+        assert results == sorted(eval(case.rows, dict(VALUES)), key=repr)
+
+
+def named(case: Case) -> str:
+    """Return what a case is called in reports."""
+    return f"{case.file}: {case.wrong[:60]!r}"
+
+
+@pytest.mark.parametrize("case", ALL, ids=named)
 def test_a_hint_that_is_followed_runs_and_gives_the_right_rows(case: Case, tmp_path: Path) -> None:
     (tmp_path / "wrong").mkdir()
     (tmp_path / "right").mkdir()
-    says = refusal(case, tmp_path / "wrong")
+    says = refusal_in_process(case, tmp_path / "wrong")
     assert case.hint in says.partition("Hint: ")[2], says
-    written = {name for name in WRITTEN.findall(case.hint) if name not in case.more.split()}
-    assert all(re.search(rf"\b{name}\b", case.right) for name in written), (written, case.right)
     with Session.in_process() as session:
-        made = run(case.right, names(tmp_path / "right", session))
-        results = rows_of(made) if case.rows is not None or isinstance(made, RunMethods) else []
-        if case.rows is not None:
-            assert results == sorted(eval(case.rows, dict(VALUES)), key=repr)
+        follow(case, tmp_path / "right", session)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("case", ON_SPARK, ids=named)
+def test_a_hint_of_a_session_on_spark_too(case: Case, session: Session, tmp_path: Path) -> None:
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "right").mkdir()
+    try:
+        says = refusal(case, tmp_path / "wrong", session)
+        assert case.hint in says.partition("Hint: ")[2], says
+        follow(case, tmp_path / "right", session)
+    finally:
+        for query in session.queries:
+            query.stop()
 
 
 def hints() -> dict[str, str]:
@@ -199,7 +242,8 @@ def test_each_hint_of_code_has_a_case_or_is_known_to_have_none(tmp_path: Path) -
     says = []
     for number, case in enumerate(ALL):
         (tmp_path / str(number)).mkdir()
-        says.append(refusal(case, tmp_path / str(number)).partition("Hint: ")[2])
+        says.append(refusal_in_process(case, tmp_path / str(number)).partition("Hint: ")[2])
+    says += [f"{case.hint}." for case in ON_SPARK]  # whole: their tests see that these are refused so
     says += [case.refuse().partition("Hint: ")[2] for case in sql.cases()]
     open_ones = sorted(hint for hint in hints() if not any(_fits(hint, said) for said in says))
     assert open_ones == sorted(without_case())
