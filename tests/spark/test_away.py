@@ -227,7 +227,7 @@ def test_a_checkpoint_that_was_away_is_gone_on_from(session: Session, tmp_path: 
     assert query.progress.trouble == ""
     query.stop()
     assert not mount.away.exists() and not flag.exists()
-    rows = sink.table().to_pylist() if isinstance(sink, MemorySink) else [row for b in sink.batches.values() for row in b]
+    rows = query.results().to_pylist() if isinstance(sink, MemorySink) else [row for b in sink.batches.values() for row in b]
     assert [(row["window_start"], row["count"]) for row in rows] == [(start, 2) for start in range(0, 110, 10)]
 
 

@@ -264,7 +264,7 @@ class _Reader(TypedDict):
 
     checkpoint: str
     inside: NotRequired[str]
-    """Which folder of this machine the checkpoint lies in; empty for a checkpoint that goes with its process."""
+    """The folder of this machine that the checkpoint lies in; empty for a checkpoint that goes with its process."""
 
 
 def entries_in(lines: list[str], path: str) -> list[dict[str, Any]]:
