@@ -345,7 +345,7 @@ class PhysicalPlan:
             if any(self.stages[number].spec.watermark.by_row for number, _ in read.takers)
         )
 
-    @property
+    @cached_property
     def keeps_ledger(self) -> bool:
         """Return whether a streaming query needs more than Spark's clock."""
         return self.watermarked or len(self.clocks.clocks) > 1 or any(uses_ledger(stage.spec) for stage in self.stages)
