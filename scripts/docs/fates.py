@@ -52,3 +52,33 @@ def late_rules(made: Namespace) -> Picture:
     axis.draw(picture, 108.0, [0.0, 20.0, 40.0, 60.0, 80.0], lambda t: f"{t:g}")
     picture.write("event time, seconds", WIDTH - RIGHT, 144.0, "end", size=14)
     return picture
+
+
+def cuts(made: Namespace) -> Picture:
+    """Draw rows in the order of their arrival, cut into batches in four ways, under both clocks; late ones are crosses."""
+    picture, sizes = Picture(height=300.0), (1, 3, 5, 10)
+    arrived, left, width = made["arrived"], 96.0, (WIDTH - RIGHT - 96.0) / len(made["arrived"])
+    for half, (clock, title) in enumerate((("batch", "clock of batches"), ("row", "row clock"))):
+        top = 26.0 + 140.0 * half
+        picture.write(title, LEFT, top - 6, "start", size=14)
+        for lane, size in enumerate(sizes):
+            y = top + 18.0 + 25.0 * lane
+            late, _ = made["cuts"][clock, size]
+            picture.write(
+                "one by one" if size == 1 else "all at once" if size == len(arrived) else f"by {size}", LEFT, y + 5, "start"
+            )
+            for start in range(0, len(arrived), size):
+                most = min(size, len(arrived) - start)
+                place = {"x": left + start * width + 2, "y": y - 10, "width": most * width - 4, "height": 20.0}
+                picture.put("rect", **place, rx=4.0, fill=BAR, opacity=0.18)
+            for number, second in enumerate(arrived):
+                x = left + (number + 0.5) * width
+                if second in late:
+                    _cross(picture, x, y)
+                else:
+                    picture.put("circle", cx=x, cy=y, r=5.0, fill=ROW)
+    picture.put("circle", cx=left + 6, cy=290.0, r=5.0, fill=ROW)
+    picture.write("counted", left + 16, 295.0, "start", size=14)
+    _cross(picture, left + 96, 290.0)
+    picture.write("late", left + 106, 295.0, "start", size=14)
+    return picture
