@@ -91,6 +91,12 @@ def properties(session: nox.Session) -> None:
 
 
 @nox.session
+def checks(session: nox.Session) -> None:
+    """A correct plan of every operator under ``check``, 10 000 streams each; ``KRISHIV_SEED=7`` makes others."""
+    session.run(PYTHON, "-m", "pytest", "tests/checking", "-n", "2", *session.posargs, env={"KRISHIV_EXAMPLES": "10000"})
+
+
+@nox.session
 def fuzz(session: nox.Session) -> None:
     """Wrong calls, texts and batches: 50 000 of each kind, on the driver."""
     session.run(PYTHON, "-m", "pytest", "tests/fuzz", "-n", "2", *session.posargs, env={"KRISHIV_EXAMPLES": "50000"})
