@@ -90,6 +90,7 @@ def calls(root: Path) -> dict[str, Call]:
         Call("engine", lambda: SessionBuilder().engine, {"name": "in-process"}),
         Call("workers", lambda: SessionBuilder().workers, {"count": 2}),
         Call("lookup_results", lambda: SessionBuilder().lookup_results, {"count": 0}),
+        Call("clock", lambda: SessionBuilder().clock, {"clock": "row"}),
         Call("retry_for", lambda: SessionBuilder().retry_for, {"limit": "1 min"}),
         Call("profile", lambda: SessionBuilder().profile, {"name": "dev-local"}),
         Call("storage_options", lambda: SessionBuilder().storage_options, {"options": {"AWS_REGION": "eu-central-1"}}),
