@@ -7,11 +7,11 @@ import hashlib
 import importlib
 import json
 import os
-import random
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from random import Random, SystemRandom
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -128,7 +128,7 @@ def check(
         raise PlanError("no such engine", got=shown(unknown[0]), hint='pass engines=("driver", "in-process")')
     checked, before = _checked(plan), None if against is None else _checked(against)
     subject = Subject(checked, oracle, before, tuple(engines))
-    drawn_seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
+    drawn_seed = SystemRandom().randrange(1 << 32) if seed is None else seed
     run = _Check(subject, _Kept.of(checked, keep), drawn_seed, seconds)
     run.choose(names)
     origin = None if isinstance(plan, RunMethods) else _origin(plan)
@@ -175,7 +175,7 @@ def _cases(run: _Check, cases: int, rows: Any, replay: PathLike | None) -> Itera
         yield run.kept.read(file), False
     given = _given(run, cases, rows)
     for number in range(cases):
-        chance = random.Random(f"krishiv {run.seed} {number}")  # a text seeds the same way on every platform
+        chance = Random(f"krishiv {run.seed} {number}")  # a text seeds the same way on every platform
         orderly = bool(number % 2)
         arrivals = (
             drawn(run.subject.plan, chance, orderly=orderly)
@@ -185,7 +185,7 @@ def _cases(run: _Check, cases: int, rows: Any, replay: PathLike | None) -> Itera
         yield _trial(run.subject.plan, arrivals, chance), True
 
 
-def _given(run: _Check, cases: int, rows: Any) -> Callable[[random.Random, int], Any] | None:
+def _given(run: _Check, cases: int, rows: Any) -> Callable[[Random, int], Any] | None:
     """Return how rows of a case are drawn by what a user gives."""
     if rows is None:
         return None
@@ -213,14 +213,14 @@ def _examples(strategy: Any, seed: int, cases: int) -> list[Any]:
     return examples or [[]]
 
 
-def _trial(plan: CheckedPlan, arrivals: Arrivals, chance: random.Random) -> Trial:
+def _trial(plan: CheckedPlan, arrivals: Arrivals, chance: Random) -> Trial:
     n = len(arrivals)
     every = chance.randrange(6) == 0
     cut = range(1, n) if every else sorted(chance.sample(range(1, n), chance.randrange(0, min(_CUTS, n))) if n > 1 else [])
     return Trial(arrivals, tuple(cut), _order(plan, arrivals, chance))
 
 
-def _order(plan: CheckedPlan, arrivals: Arrivals, chance: random.Random) -> tuple[int, ...]:
+def _order(plan: CheckedPlan, arrivals: Arrivals, chance: Random) -> tuple[int, ...]:
     """Return another order in which no row is later than the lag; rows of equal time stay in theirs."""
     shapes = {shape.name: shape for shape in plan.streams}
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import random
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -19,7 +19,7 @@ from krishiv_py.plan.checks import is_collection
 from krishiv_py.testing.checking.plans import ONLY_STREAM, CheckedPlan, StreamShape
 
 Row: TypeAlias = "dict[str, Any]"
-RowsDrawn: TypeAlias = "Callable[[random.Random], Any]"
+RowsDrawn: TypeAlias = "Callable[[Random], Any]"
 
 SIZES: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 26, 40)
 _TODAY_US: Final = 1_717_200_000_000_000
@@ -38,7 +38,7 @@ class Arrival:
 Arrivals: TypeAlias = "tuple[Arrival, ...]"
 
 
-def drawn(plan: CheckedPlan, chance: random.Random, *, orderly: bool) -> Arrivals:
+def drawn(plan: CheckedPlan, chance: Random, *, orderly: bool) -> Arrivals:
     """Return the rows of one case in the order in which they arrive; of an `orderly` one no row is later than the lag."""
     pools = _Pools(plan, chance)
     now = {shape.name: _beginning(plan, chance) for shape in plan.streams}
@@ -55,18 +55,18 @@ def drawn(plan: CheckedPlan, chance: random.Random, *, orderly: bool) -> Arrival
     return tuple(arrivals)
 
 
-def _beginning(plan: CheckedPlan, chance: random.Random) -> int:
+def _beginning(plan: CheckedPlan, chance: Random) -> int:
     edge = chance.choice(plan.edges_us)
     return chance.choice((0, 0, 10 * edge, -10 * edge, _TODAY_US // edge * edge))
 
 
-def _step_us(plan: CheckedPlan, shape: StreamShape, chance: random.Random) -> int:
+def _step_us(plan: CheckedPlan, shape: StreamShape, chance: Random) -> int:
     edge, tick = chance.choice(plan.edges_us), shape.tick_us
     return chance.choice((0, tick, edge // 4, edge // 2, edge, edge - tick, edge + tick))
 
 
 def _time_us(
-    plan: CheckedPlan, shape: StreamShape, chance: random.Random, now_us: int, newest_us: int | None, *, orderly: bool
+    plan: CheckedPlan, shape: StreamShape, chance: Random, now_us: int, newest_us: int | None, *, orderly: bool
 ) -> int | None:
     if chance.randrange(60) == 0:
         return None
@@ -93,7 +93,7 @@ class _Pools:
     """Holds the few keys of a case, and draws all other values."""
 
     plan: CheckedPlan
-    chance: random.Random
+    chance: Random
     _keys: dict[str, list[Any]] = attrs.field(factory=dict)
 
     def value(self, field: pa.Field, *, key: bool) -> Any:
