@@ -13,7 +13,8 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.plan.options.watermarks import RowsClock
 from tests.engines import test_row_clock as law
 
-KINDS = ("tumbling", "session", "look-back on arrival", "deduplication", "chain", "union", "interval join", "join of results")
+KINDS = ("chain", "union", "interval join", "deduplication")
+SLOW = ("tumbling", "session", "look-back on arrival", "join of results")
 
 
 def of_session(session: Session, folder: Path, monkeypatch: pytest.MonkeyPatch, made: dict[str, Any]) -> None:
@@ -29,7 +30,7 @@ def of_session(session: Session, folder: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(law, "union_of", session.union)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)])
 def test_spark_gives_what_the_driver_gives_row_by_row(
     session: Session, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
