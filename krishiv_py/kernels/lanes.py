@@ -161,7 +161,7 @@ class RowClock:
         codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         for code, source in [(-1, None), *enumerate(coded.dictionary.to_pylist())]:
             rows = np.flatnonzero(codes == code)
-            if source is None or not self._known(source):  # a row without a known source moves no clock
+            if source is None or not self._follows(source):  # a row without a known source moves no clock
                 marks.watermarks[rows], marks.newest[rows] = self.floor_us, UNSET
             elif len(rows):
                 name = lane_name(source, "" if lane == source else lane)
@@ -217,7 +217,7 @@ class RowClock:
         assert own is not None
         return own.lag_us
 
-    def _known(self, source: str) -> bool:
+    def _follows(self, source: str) -> bool:
         mark = self.spec
         assert isinstance(mark, MultiSourceWatermarkSpec)
         return mark.unknown_spec is not None or any(source == name for name, _ in mark.sources)

@@ -19,7 +19,7 @@ from krishiv_py import count, udaf
 from krishiv_py.errors import PlanError
 from krishiv_py.testing import CheckFailedError, check, stream_of, union_of
 from krishiv_py.testing.checking.plans import CheckedPlan
-from krishiv_py.testing.checking.streams import drawn, taken
+from krishiv_py.testing.checking.streams import arrivals_of, drawn
 from tests.checking import planted
 from tests.checking.planted import SCHEMA, keyed
 
@@ -258,4 +258,4 @@ def test_what_is_no_plan_is_refused() -> None:
     with pytest.raises(PlanError, match="check takes a plan"):
         check(5)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="rows of a check are a list"):
-        taken(CheckedPlan.of(planted.per_minute()), "rows")
+        arrivals_of(CheckedPlan.of(planted.per_minute()), "rows")

@@ -271,7 +271,7 @@ class BoundedPack:
         judging = [root.clock_after(None, self.begun) if root.rows_of is not None else None for root in self.roots]
         for seq, (timed, scanned) in enumerate(self._batches(batches)):
             if scanned.control is not None:  # what it tells is in the moments of the batches, and in clocks that go row by row
-                self._told(judging, scanned.control)
+                self._advance_clocks(judging, scanned.control)
                 continue
             for root, stage, leaving, counters, rows_clock in zip(
                 self.roots, stages, self.leaving, passed, judging, strict=True
@@ -285,7 +285,7 @@ class BoundedPack:
             if not root.spec.time_column:
                 yield _row(self.bucket_ids[0], 0, _output_kind(NOTES, root.number), Notes(counters).to_bytes())
 
-    def _told(self, judging: Sequence[RowClock | None], control: Control) -> None:
+    def _advance_clocks(self, judging: Sequence[RowClock | None], control: Control) -> None:
         """Let clocks that go row by row know of an explicit watermark."""
         for root, rows_clock in zip(self.roots, judging, strict=True):
             if rows_clock is not None and root.input is not None and control.watermark_us != UNSET:

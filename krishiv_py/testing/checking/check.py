@@ -42,7 +42,7 @@ from krishiv_py.testing.checking.plans import CheckedPlan
 from krishiv_py.testing.checking.report import Report, coverage, failed
 from krishiv_py.testing.checking.runs import ran
 from krishiv_py.testing.checking.shrinking import shrunk
-from krishiv_py.testing.checking.streams import Arrival, Arrivals, drawn, taken, us_of
+from krishiv_py.testing.checking.streams import Arrival, Arrivals, arrivals_of, drawn, us_of
 
 LAWS: Final = ("code", "cut", "restart", "arrival", "conservation", "monotone", "spread", "oracle", "engine", "upgrade")
 LawName: TypeAlias = Literal[
@@ -173,19 +173,19 @@ def _cases(run: _Check, cases: int, rows: Any, replay: PathLike | None) -> Itera
         return
     for file in run.kept.files():
         yield run.kept.read(file), False
-    given = _given(run, cases, rows)
+    given = _row_drawing(run, cases, rows)
     for number in range(cases):
         chance = Random(f"krishiv {run.seed} {number}")  # a text seeds the same way on every platform
         orderly = bool(number % 2)
         arrivals = (
             drawn(run.subject.plan, chance, orderly=orderly)
             if given is None
-            else taken(run.subject.plan, given(chance, number))
+            else arrivals_of(run.subject.plan, given(chance, number))
         )
         yield _trial(run.subject.plan, arrivals, chance), True
 
 
-def _given(run: _Check, cases: int, rows: Any) -> Callable[[Random, int], Any] | None:
+def _row_drawing(run: _Check, cases: int, rows: Any) -> Callable[[Random, int], Any] | None:
     """Return how rows of a case are drawn by what a user gives."""
     if rows is None:
         return None

@@ -483,13 +483,13 @@ class UpgradeLaw(Law):
         for output in plan.plan.outputs:
             whole = [row for _, out in later for row in out.results[output.name].to_pylist()]
             mine, theirs = sorted(whole, key=repr), sorted(changed.results[output.name], key=repr)
-            if not _told(mine, theirs):
+            if not _equal_up_to_nulls(mine, theirs):
                 sides = ("the plan from the beginning", texts(mine)), ("from a savepoint of the plan before", texts(theirs))
                 return Finding(self.name, "a savepoint of the plan before changes the results", *sides)
         return None
 
 
-def _told(whole: list[Row], changed: list[Row]) -> bool:
+def _equal_up_to_nulls(whole: list[Row], changed: list[Row]) -> bool:
     """Return whether rows are equal up to nulls in `changed`, in any order."""
     remaining = list(whole)
     for row in changed:

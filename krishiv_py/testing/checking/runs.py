@@ -162,10 +162,10 @@ def _slices(tables: Mapping[str, pa.RecordBatch], arrivals: Arrivals, begin: int
 def _handed_on(core: Core) -> dict[int, int]:
     """Return V of each stage, µs: no result of a later batch lies before it."""
     marks = {number: core.in_force.at(stage.plan.times).watermark_us for number, stage in enumerate(core.stages)}
-    return {number: w if w == UNSET else w - _held_back_us(core.stages[number].plan) for number, w in marks.items()}
+    return {number: w if w == UNSET else w - _hold_back_us(core.stages[number].plan) for number, w in marks.items()}
 
 
-def _held_back_us(stage: StagePlan) -> int:
+def _hold_back_us(stage: StagePlan) -> int:
     return stage.spec.operation.hold_back_us(stage.spec.options)
 
 
@@ -194,7 +194,7 @@ def cut_at_streams(arrivals: Arrivals, cut: Cut) -> Cut:
 
 def ran_bounded(plan: CheckedPlan, arrivals: Arrivals, cut: Cut) -> Ran:
     """Return what a bounded run over the same batches gives, each of them one send."""
-    with _Spooled.of(plan) as spooled:
+    with _SpooledStreams.of(plan) as spooled:
         for begin, end in batches_of(plan, arrivals, cut):
             spooled.send(arrivals[begin:end])
         done = run_bounded(attrs.evolve(spooled.plan, engine="in_process"), lambda: _LATER_US, False, 1)
@@ -207,7 +207,7 @@ def ran_in_process(plan: CheckedPlan, arrivals: Arrivals, cut: Cut) -> Ran:
     runner = ProcessRunner.of("dev-local", {})
     runner.clock = lambda: _LATER_US
     try:
-        with _Spooled.of(plan) as spooled:
+        with _SpooledStreams.of(plan) as spooled:
             sinks = tuple(MemorySink() for _ in spooled.plan.outputs)
             query = runner.start(spooled.plan, sinks, None, Batches.as_fast_as_possible(), None)
             for begin, end in batches_of(plan, arrivals, cut):
@@ -223,7 +223,7 @@ def ran_in_process(plan: CheckedPlan, arrivals: Arrivals, cut: Cut) -> Ran:
 
 
 @attrs.define(eq=False)
-class _Spooled:
+class _SpooledStreams:
     """Holds a plan whose streams are memory streams of a session, in a temporary folder, and their senders."""
 
     plan: PhysicalPlan
@@ -231,7 +231,7 @@ class _Spooled:
     folder: tempfile.TemporaryDirectory[str]
 
     @classmethod
-    def of(cls, checked: CheckedPlan) -> _Spooled:
+    def of(cls, checked: CheckedPlan) -> _SpooledStreams:
         """Return one without rows."""
         folder, sent = tempfile.TemporaryDirectory(), itertools.count(_LATER_US)
         sources: dict[int, MemorySource] = {}
@@ -245,7 +245,7 @@ class _Spooled:
         plan = rewritten(checked.plan, lambda part: sources.get(id(part), part))
         return cls(plan, senders, folder)
 
-    def __enter__(self) -> _Spooled:
+    def __enter__(self) -> _SpooledStreams:
         return self
 
     def __exit__(self, *_: object) -> None:

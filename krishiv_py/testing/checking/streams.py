@@ -194,7 +194,7 @@ def _times(type_: pa.DataType) -> Sequence[Any]:
     return (None,)
 
 
-def taken(plan: CheckedPlan, given: Any) -> Arrivals:
+def arrivals_of(plan: CheckedPlan, given: Any) -> Arrivals:
     """Return rows of a user's as arrivals: dicts, or of several streams pairs of a name and a dict.
 
     Raises
