@@ -19,13 +19,16 @@ from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.connectors import delta_source
 from krishiv_py.connectors.kafka.client import connection
 from krishiv_py.errors import KrishivError, PlanError
-from krishiv_py.testing import Capture, Driver, replay, stream_of
+from krishiv_py.testing import Capture, Driver, check, replay, stream_of
 from tests.house.test_reference import entries
 
 NAMES: Final = {"path", "folder", "checkpoint", "savepoint", "against", "into", "archive", "spool", "file", "files"}
 """Parameters that are called so are paths, but for those below."""
-NO_PATHS: Final = {"Malformed(file)", "JsonMethods.get_json_object(path)", "Sender(spool)", "SparkFileSink.write_files(folder)"}
-"""A path in JSON, and what the library itself passes."""
+NO_PATHS: Final = {
+    *("Malformed(file)", "JsonMethods.get_json_object(path)", "Sender(spool)", "SparkFileSink.write_files(folder)"),
+    "check(against)",
+}
+"""A path in JSON, a plan, and what the library itself passes."""
 PLAN: Final = stream_of("user string, at bigint").watermark("at", 0).key_by("user").tumbling_window("10 s").agg(count())
 
 
@@ -101,6 +104,8 @@ def archived(kind: str) -> Callable[[Session, Path, Any], object]:
 
 
 CALLS: Final[dict[str, tuple[str, Callable[[Session, Path, Any], object]]]] = {
+    "check(keep)": ("new", lambda _s, _h, p: check(PLAN, cases=2, seed=1, keep=p).cases),
+    "check(replay)": ("new", lambda _s, _h, p: check(PLAN, cases=2, seed=1, replay=p).cases),
     "Capture(path)": ("capture", lambda _s, _h, p: Capture(p, PLAN).why("ann", 1_000).rows.num_rows),
     "DeltaSink(path)": ("new", lambda _s, _h, p: DeltaSink(p).path),
     "Driver(savepoint)": ("savepoint", lambda _s, _h, p: Driver(PLAN, savepoint=p).close().results.to_pylist()),

@@ -105,7 +105,7 @@ class SessionOptions:
         >>> with Session.builder().engine("in-process").clock("row").get_or_create() as session:
         ...     stream, sender = session.memory_stream("at bigint")
         ...     stream.watermark("at", "5 s")
-        <TimedStream at; event time at, watermark max(event time of the rows before) - 5 s; ...>
+        <TimedStream at; event time at, watermark max(event time of the rows before) - 5 s>
         """
         one_of(clock, "clock", CLOCKS)
         return attrs.evolve(self, clock=clock)

@@ -161,7 +161,8 @@ NOT_FROM_TEXT: Final = (
     ),
     *("'WITH before INSERT INTO'", "'INSERT OVERWRITE'", "'INSERT of something", "'naming columns in INSERT INTO'"),
     *("then='a NUL is in it'", "'the query selects nothing'"),
-    *("'the streams of UNION ALL have options that differ'", "'UNION ALL over a stream of several sources'"),
+    *("'the streams of UNION ALL have options that differ'", "'the streams of UNION ALL have clocks that differ'"),
+    *("'UNION ALL over a stream of several sources'"),
 )
 """Errors of calls other than ``sql(text)``: tests/sql/test_inserts.py and tests/sql/test_refused.py have theirs."""
 

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import importlib
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +18,7 @@ import pyarrow as pa
 
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.errors import RAISED, PlanError, shown
-from krishiv_py.plan.checks import PathLike, a_number, is_collection
+from krishiv_py.plan.checks import PathLike, a_number, a_path, is_collection
 from krishiv_py.testing.checking.code import CodeLaw
 from krishiv_py.testing.checking.laws import (
     ArrivalLaw,
@@ -128,6 +127,8 @@ def check(
         raise PlanError("no such engine", got=shown(unknown[0]), hint='pass engines=("driver", "in-process")')
     checked, before = _checked(plan), None if against is None else _checked(against)
     subject = Subject(checked, oracle, before, tuple(engines))
+    keep = None if keep is None else a_path(keep, "keep", "pass a folder, or None to keep nothing")
+    replay = None if replay is None else a_path(replay, "replay", "pass the file that a failure names")
     drawn_seed = SystemRandom().randrange(1 << 32) if seed is None else seed
     run = _Check(subject, _Kept.of(checked, keep), drawn_seed, seconds)
     run.choose(names)
@@ -166,7 +167,7 @@ def _origin(plan: Any) -> str | None:
     return f"from {module} import {name}\n\nplan = {name}()"
 
 
-def _cases(run: _Check, cases: int, rows: Any, replay: PathLike | None) -> Iterator[tuple[Trial, bool]]:
+def _cases(run: _Check, cases: int, rows: Any, replay: str | None) -> Iterator[tuple[Trial, bool]]:
     """Yield the cases: first those that have failed before."""
     if replay is not None:
         yield run.kept.read(Path(replay)), False
@@ -343,10 +344,10 @@ class _Kept:
     plan: CheckedPlan
 
     @classmethod
-    def of(cls, plan: CheckedPlan, keep: PathLike | None) -> _Kept:
+    def of(cls, plan: CheckedPlan, keep: str | None) -> _Kept:
         """Return those of a plan, which its columns and fingerprint tell from others."""
         text = repr((sorted(plan.plan.fingerprint.items()), [(s.name, str(s.schema)) for s in plan.streams]))
-        return cls(None if keep is None else Path(os.fspath(keep)), hashlib.sha256(text.encode()).hexdigest()[:12], plan)
+        return cls(None if keep is None else Path(keep), hashlib.sha256(text.encode()).hexdigest()[:12], plan)
 
     def files(self) -> list[Path]:
         """Return the files, in a fixed order."""
