@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from krishiv_py.connectors.ranges import RangeSource, next_ranges
 from krishiv_py.errors import CheckpointError, SourceError
@@ -101,6 +103,64 @@ def test_a_folder_that_has_not_changed_is_not_looked_into(tmp_path: Path, monkey
     assert lister.new() == ["3/a.json"]
 
 
+@pytest.mark.parametrize("many", [4, 5_000])
+def test_a_new_file_next_to_many_is_found_by_one_list(many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_MANY", many)
+    lister = Lister(tmp_path, monkeypatch)
+    for number in range(3):  # the times of the folder are seen to change
+        put(tmp_path / f"{number}.json")
+        lister.new()
+        settled(tmp_path, number)
+        lister.new()
+    put(tmp_path / "_hidden.json")
+    settled(tmp_path, 5)
+    lister.new()
+    lists = 0
+    for number in range(10, 20):
+        put(tmp_path / f"{number}.json")
+        assert lister.new() == [f"{number}.json"]
+        lists += lister.looked
+        assert lister.new() == []
+        lists += lister.looked
+    assert (lists == 10) == (many == 4), "a folder of a few names is listed again until it has settled"
+
+
+def test_an_empty_file_is_found_when_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of its folder does not change with it."""
+    lister = Lister(tmp_path, monkeypatch)
+    put(tmp_path / "a.json")
+    lister.new()
+    settled(tmp_path, 1)
+    lister.new()
+    put(tmp_path / "b.json")
+    put(tmp_path / "empty.json", "")
+    assert lister.new() == ["b.json"]
+    settled(tmp_path, 2)
+    assert (lister.new(), lister.looked) == ([], 1)
+    put(tmp_path / "empty.json")
+    assert (lister.new(), lister.looked) == (["empty.json"], 0)
+
+
+_LISTS = st.lists(st.text("ab", min_size=1, max_size=3), unique=True)
+
+
+def _text(listed: list[str]) -> bytes:
+    return "".join(f"{name}/" for name in listed).encode()
+
+
+@given(_LISTS, _LISTS)
+def test_a_name_that_the_list_before_did_not_have_is_among_those_that_changed(before: list[str], now: list[str]) -> None:
+    changed = files._changed(_text(before), _text(now))
+    assert set(now) - set(before) <= set(changed) <= set(now)
+    assert len(changed) == len(set(changed))
+
+
+@given(_LISTS, st.integers(0, 9))
+def test_one_more_name_is_all_that_changed_but_for_the_next_one(before: list[str], at: int) -> None:
+    changed = files._changed(_text(before), _text([*before[:at], "new", *before[at:]]))
+    assert changed == ["new", *before[at : at + 1]]
+
+
 def test_a_file_system_that_tells_no_changes_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lister = Lister(tmp_path, monkeypatch)
     for number in range(6):
@@ -125,8 +185,12 @@ def test_all_folders_are_looked_into_now_and_then(tmp_path: Path, monkeypatch: p
     assert lister.new() == ["late.json"]
 
 
+@pytest.mark.parametrize("many", [1, 5_000])
 @pytest.mark.parametrize("seed", range(4))
-def test_folders_that_are_passed_over_hold_nothing_new(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_are_passed_over_hold_nothing_new(
+    seed: int, many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_MANY", many)
     chance = random.Random(seed)
     (tmp_path / "in").mkdir()
     lister = Lister(tmp_path / "in", monkeypatch)

@@ -19,6 +19,8 @@ from typing import Final, TypeAlias
 from urllib.parse import quote, unquote
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.fs as pafs
 
@@ -176,49 +178,122 @@ def nothing_known(folder: str) -> Container[str]:
 _SETTLED_NS: Final = 20_000_000
 _SETTLED_COARSE_NS: Final = 2_100_000_000
 _SURE_S: Final = 5.0
+_MANY: Final = 5_000
+"""To list so many names again costs more than to wait until a folder has settled."""
+
+
+@attrs.define
+class _ListedFolder:
+    """Holds what a list of a folder showed.
+
+    Attributes
+    ----------
+    state : tuple of (int, int)
+        Its number, and the time of its last change, ns.
+    settled : bool
+        Whether any later change shows in that time.
+    text : bytes
+        The names, each with a slash; empty for a folder that has not many.
+    rest : list of str
+        Those that count and were not known.
+    """
+
+    state: tuple[int, int]
+    settled: bool
+    text: bytes
+    rest: list[str]
 
 
 @attrs.define(eq=False)
 class QuietFolders:
-    """Folders of this machine in which every name was known, so that they are looked into only when they have changed.
+    """Folders of this machine, and the names in them that were not known, so that they are listed only when they have changed.
 
     The time of a folder's last change says so. It is believed of a file system once it was seen to change with a new name, and
-    no more once it did not. Every few seconds all folders are looked into, whatever it says: another machine may write there.
+    no more once it did not. Every few seconds all folders are listed, whatever it says: another machine may write there.
+
+    Attributes
+    ----------
+    waited_s : float
+        How long the last look waited for folders that had just changed.
     """
 
-    _looked: dict[str, tuple[tuple[int, int], list[str] | None]] = attrs.field(factory=dict)
-    """The number of a folder and the time of its last change, and the folders in it if all else was known."""
+    waited_s: float = 0.0
+    _listed: dict[str, _ListedFolder] = attrs.field(factory=dict)
     _believed: dict[int, bool] = attrs.field(factory=dict)
     _sure_s: float = -math.inf
     _all: bool = True
 
     def begin(self) -> None:
         """Begin to list the files of a source."""
-        now_s = time.monotonic()
+        now_s, self.waited_s = time.monotonic(), 0.0
         self._all = now_s - self._sure_s >= _SURE_S
         if self._all:
             self._sure_s = now_s
 
     def forget(self) -> None:
-        """Look into all folders the next time: a name may be known no more."""
-        self._looked.clear()
+        """List all folders the next time: a name may be known no more."""
+        self._listed.clear()
 
-    def inside(self, folder: str, facts: os.stat_result) -> list[str] | None:
-        """Return the names of folders in a folder in which nothing is new; None where it has to be looked into."""
-        if self._all or not self._believed.get(facts.st_dev):
-            return None
-        state, inside = self._looked.get(folder, (None, None))
-        return inside if state == (facts.st_ino, facts.st_mtime_ns) else None
-
-    def looked(self, folder: str, facts: os.stat_result, began_ns: int, inside: list[str] | None) -> None:
-        """Take note of the folders in a folder that was looked into from a time on; None where something is new."""
-        before, quiet = self._looked.get(folder, (None, None))
+    def names(self, folder: str, opened: int, known: Container[str]) -> list[str]:
+        """Return the names in an open folder that count and are not known."""
+        before, facts = self._listed.get(folder), os.fstat(opened)
+        if before is not None:
+            before.rest = list(itertools.filterfalse(known.__contains__, before.rest))
+            if before.text and not self._is_same(before, facts):
+                facts = self._settled(opened, facts)
+            if self._is_same(before, facts):
+                return before.rest
+        began_ns, names = time.time_ns(), os.listdir(opened)
+        text = os.fsencode("/".join(names) + "/") if len(names) >= _MANY else b""
+        if text and before is not None and before.text and not before.rest:
+            names = _changed(before.text, text)
+        rest = [name for name in itertools.filterfalse(known.__contains__, names) if not hidden(name)]
         state = facts.st_ino, facts.st_mtime_ns
-        if quiet is not None and inside is None:
-            self._believed[facts.st_dev] = before != state and self._believed.get(facts.st_dev, True)
-        coarse = facts.st_mtime_ns % 1_000_000_000 == 0
-        settled = facts.st_mtime_ns < began_ns - (_SETTLED_COARSE_NS if coarse else _SETTLED_NS)
-        self._looked[folder] = state, inside if settled else None
+        if before is not None and before.settled and not set(before.rest).issuperset(rest):
+            self._believed[facts.st_dev] = before.state != state and self._believed.get(facts.st_dev, True)
+        self._listed[folder] = _ListedFolder(state, _settles_ns(facts) < began_ns, text, rest)
+        return rest
+
+    def _is_same(self, before: _ListedFolder, facts: os.stat_result) -> bool:
+        """Return whether a folder has the names that it had."""
+        if self._all or not before.settled or not self._believed.get(facts.st_dev):
+            return False
+        return before.state == (facts.st_ino, facts.st_mtime_ns)
+
+    def _settled(self, opened: int, facts: os.stat_result) -> os.stat_result:
+        """Return the facts of a folder once it has settled, so that one list is enough, where that is so at once."""
+        left_ns = _settles_ns(facts) + 1 - time.time_ns()
+        if not self._believed.get(facts.st_dev) or not 0 < left_ns <= _SETTLED_NS:
+            return facts
+        time.sleep(left_ns / 1e9)
+        self.waited_s += left_ns / 1e9
+        return os.fstat(opened)
+
+
+def _settles_ns(facts: os.stat_result) -> int:
+    """Return the time after which another change of a folder shows in the time of its last change."""
+    coarse = facts.st_mtime_ns % 1_000_000_000 == 0
+    return facts.st_mtime_ns + (_SETTLED_COARSE_NS if coarse else _SETTLED_NS)
+
+
+def _changed(before: bytes, now: bytes) -> list[str]:
+    """Return the names of a list but for those with which it begins and ends as it did before.
+
+    A file system keeps the order of the names that stay. To look for each of many names among those that are known would cost
+    as much as to list them.
+    """
+    one, two, least = np.frombuffer(before, np.uint8), np.frombuffer(now, np.uint8), min(len(before), len(now))
+    ahead = _equal(one[:least], two[:least])
+    behind = _equal(one[::-1][: least - ahead], two[::-1][: least - ahead])
+    begin = now.rfind(b"/", 0, ahead) + 1
+    end = now.find(b"/", len(now) - behind) + 1 or len(now)  # behind a slash both have whole names
+    return os.fsdecode(now[begin : end - 1]).split("/") if begin < end else []
+
+
+def _equal(one: npt.NDArray[np.uint8], two: npt.NDArray[np.uint8]) -> int:
+    """Return how many items are equal at the beginning."""
+    differ = one != two
+    return int(differ.argmax()) if differ.any() else len(one)
 
 
 def files_at(path: str, *, literal: bool, known: Known = nothing_known, quiet: QuietFolders | None = None) -> list[File]:
@@ -295,21 +370,17 @@ def _local(roots: list[str], known: Known, quiet: QuietFolders) -> Iterator[File
         if real in seen:
             continue
         seen.add(real)
-        taken, below, began_ns = known(real), real.rstrip("/"), time.time_ns()
+        below = real.rstrip("/")
         try:
             opened = os.open(shown, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:  # it went meanwhile
             continue
         try:
-            facts = os.fstat(opened)
-            inside = quiet.inside(real, facts)
-            names = os.listdir(opened) if inside is None else ()
+            names = quiet.names(real, opened, known(real))
         finally:
             os.close(opened)
-        new, found = False, list[str](inside or ())
-        for name in itertools.filterfalse(taken.__contains__, names):  # of many names nearly all are known
-            if hidden(name):
-                continue
+        found = list[str]()
+        for name in names:
             path = f"{shown.rstrip('/')}/{name}"
             try:
                 of_name = os.lstat(path)
@@ -318,13 +389,9 @@ def _local(roots: list[str], known: Known, quiet: QuietFolders) -> Iterator[File
             if stat.S_ISDIR(of_name.st_mode):
                 found.append(name)
             elif stat.S_ISLNK(of_name.st_mode):
-                new = True
                 links.append(path)
             elif stat.S_ISREG(of_name.st_mode) and not passed_over(name):
-                new = True
                 yield File(f"file:{path}", of_name.st_size, of_name.st_mtime_ns, f"{below}/{name}")
-        if inside is None:
-            quiet.looked(real, facts, began_ns, None if new else found)
         folders += [(f"{shown.rstrip('/')}/{name}", f"{below}/{name}") for name in found]
 
 

@@ -164,7 +164,7 @@ def test_files_of_all_batches_wait_in_one_folder(tmp_path: Path, monkeypatch: py
     assert removed == [str(staging)]
 
 
-def lines_of_batches_of_a_file(home: Path, known: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+def lines_of_batches_of_a_file(home: Path, known: int, monkeypatch: pytest.MonkeyPatch, *, settles: bool) -> tuple[int, int]:
     """Return how many lines of Python the engine runs for 10 batches of a new file each, and how often it lists the folder."""
     lines, listed, run, listing = 0, 0, Engine._turn, os.listdir
 
@@ -195,10 +195,14 @@ def lines_of_batches_of_a_file(home: Path, known: int, monkeypatch: pytest.Monke
     with Session.in_process() as session:
         query = built(session.read_json(str(home / "in"), SCHEMA)).start(MemorySink(), checkpoint=str(home / "c"))
         query.process_all_available()
-        put(known)
+        os.utime(home / "in", ns=(7, 7))
+        query.process_all_available()
+        put(known)  # the time of the folder is seen to change
         query.process_all_available()
         with monkeypatch.context() as patched:
-            patched.setattr(files, "_SETTLED_NS", 1 << 62)  # the folder changes before every listing
+            patched.setattr(files, "_SURE_S", 1e9)
+            if not settles:
+                patched.setattr(files, "_SETTLED_NS", 1 << 62)  # the folder changes before every listing
             patched.setattr(FolderSource, "poll_seconds", 60.0)
             query.process_all_available()  # from here on the folder is looked at only when it is asked to
             patched.setattr(Engine, "_turn", traced)
@@ -213,7 +217,15 @@ def lines_of_batches_of_a_file(home: Path, known: int, monkeypatch: pytest.Monke
 
 
 def test_a_known_file_costs_no_more_than_to_pass_over_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few, listed = lines_of_batches_of_a_file(tmp_path / "few", 10, monkeypatch)
-    many, again = lines_of_batches_of_a_file(tmp_path / "many", 310, monkeypatch)
+    few, listed = lines_of_batches_of_a_file(tmp_path / "few", 10, monkeypatch, settles=False)
+    many, again = lines_of_batches_of_a_file(tmp_path / "many", 310, monkeypatch, settles=False)
     assert listed == again == 20, "for a batch one to find its file, and one to find no other"
     assert many - few < 200, "the names are compared in C"
+
+
+def test_a_folder_of_many_files_is_listed_once_for_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_MANY", 5)
+    few, _ = lines_of_batches_of_a_file(tmp_path / "few", 10, monkeypatch, settles=True)
+    many, listed = lines_of_batches_of_a_file(tmp_path / "many", 310, monkeypatch, settles=True)
+    assert listed == 10
+    assert many - few < 200, "names that were there before are compared in C"

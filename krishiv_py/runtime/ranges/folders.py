@@ -285,7 +285,7 @@ class FolderSource(Source):
             driver.pending = [file for file in driver.pending if file.real in self.files.only]
         if not driver.pending and not self.files.bounded:
             self._check_there()
-        driver.listed_s = time.monotonic() - begun
+        driver.listed_s = time.monotonic() - begun - driver.quiet.waited_s
 
     def _check_there(self) -> None:
         """See that the folder of a stream is still there; a pattern may match nothing, and far stores keep no empty folders.
