@@ -34,7 +34,10 @@ _GROWTH: Final = 8
 _FEW: Final = 200
 """So many texts Python reads in the time in which a pattern gets ready."""
 _AT_A_TIME: Final = 8_192
-"""So many objects are in memory: the search for garbage looks at each."""
+"""The values of so many texts are in memory."""
+_OBJECTS: Final = 512
+"""So many objects are in memory: the cache of a processor holds them, and the search for garbage looks at each."""
+_OBJECT_CLASSES: Final = frozenset((dict, RepeatingObject))
 _PART: Final = 2_048
 """So many rows are read again at a time where Arrow refuses rows that look like rows."""
 _LONG_LINE: Final = 4_000
@@ -184,7 +187,7 @@ class JsonLines:
         self._odd |= len(odd) > 0
         alone = self.one_by_one(list(compress(texts, ~likely)))
         places = odd[alone.places]
-        bad = [(int(odd[i]), why) for i, why in alone.bad]
+        bad = list(zip(odd[[i for i, _ in alone.bad]].tolist(), [why for _, why in alone.bad], strict=True))
         if not len(places):
             return JsonRows(batch, np.flatnonzero(likely), bad)
         if not batch.num_rows:
@@ -283,38 +286,38 @@ class JsonLines:
         )
 
     def _read(self, texts: Sequence[bytes]) -> JsonRows:
-        """Return the rows of as many texts as may be in memory as objects."""
-        known = frozenset(self.known)
-        rows, bad = values_of(texts)
-        places = np.arange(len(rows))
-        if not all(isinstance(row, dict) for row in rows):
-            rows, places = self._of_objects(rows, bad)
-        columns = [[row.get(name) for row in rows] for name in self.schema.names]
-        empty = [i for i, value in enumerate(columns[0]) if value is None and known.isdisjoint(rows[i])]
-        twice = self._look_up(rows, columns)
-        if not self.as_written:
-            empty = [i for i in empty if not ObjectNames(rows[i], as_written=False).has_any(known)]
-        reasons = {i: self._strange(rows[i]) for i in empty}
+        """Return the rows of as many texts as may be in memory as values."""
+        columns: dict[str, list[Any]] = {name: [] for name in self.schema.names}
+        twice: dict[str, dict[int, str]] = {name: {} for name in self.schema.names}
+        reasons, bad, places = dict[int, str](), dict[int, str](), list[int]()
+        for begin in range(0, len(texts), _OBJECTS):
+            rows, their_places = self._objects(texts[begin : begin + _OBJECTS], begin, bad)
+            self._take_apart(rows, columns, twice, reasons)
+            places += their_places
         arrays = []
-        for values, field in zip(columns, self.schema, strict=True):
-            if field.name in twice:
-                reasons = twice[field.name] | reasons
+        for (name, values), field in zip(columns.items(), self.schema, strict=True):
+            reasons = twice[name] | reasons if twice[name] else reasons
             arrays.append(column(values, field, self.as_written, reasons))
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        last_first = sorted(reasons, reverse=True)  # of several objects of a text the first says why
-        bad.update(zip(places[last_first].tolist(), map(reasons.__getitem__, last_first), strict=True))
+        for i in sorted(reasons, reverse=True):  # of several objects of a text the first says why
+            bad[places[i]] = reasons[i]
         good = np.ones(len(texts), np.bool_)
         good[list(bad)] = False
-        kept = good[places]
+        every = np.array(places, np.int64)
+        kept = good[every]
         if not kept.all():
-            batch = batch.filter(pa.array(kept))
-        return JsonRows(batch, places[kept], [(i, bad[i]) for i in sorted(bad)])
+            batch, every = batch.filter(pa.array(kept)), every[kept]
+        return JsonRows(batch, every, sorted(bad.items()))
 
-    def _of_objects(self, values: Sequence[Any], bad: dict[int, str]) -> tuple[list[dict[str, Any]], npt.NDArray[np.int64]]:
-        """Return the objects among some values, and the places of their texts; `bad` gets why others are none."""
+    def _objects(self, texts: Sequence[bytes], begin: int, bad: dict[int, str]) -> tuple[list[dict[str, Any]], Sequence[int]]:
+        """Return the objects of texts that are from a place on, and the places; `bad` gets why others are none."""
+        values, problems = values_of(texts)
+        bad.update((begin + i, why) for i, why in problems.items())
+        if _OBJECT_CLASSES.issuperset(map(type, values)):
+            return values, range(begin, begin + len(values))
         rows: list[dict[str, Any]] = []
         places: list[int] = []
-        for i, value in enumerate(values):
+        for i, value in enumerate(values, begin):
             if isinstance(value, dict):
                 rows.append(value)
                 places.append(i)
@@ -325,18 +328,37 @@ class JsonLines:
                 places += [i] * len(value)
             else:
                 bad[i] = "no JSON object"
-        return rows, np.array(places, np.int64)
+        return rows, places
 
-    def _look_up(self, rows: Sequence[dict[str, Any]], columns: Sequence[list[Any]]) -> dict[str, dict[int, str]]:
-        """Put values in `columns` whose names are spelt otherwise; return which of the wanted names appear twice, by row."""
-        by_name = dict(zip(self.schema.names, columns, strict=True))
-        wanted, texts = frozenset(by_name), {name: f"column {name!r} appears twice" for name in by_name}
-        twice: dict[str, dict[int, str]] = {}
-        for i, row in enumerate(rows):
-            repeated = wanted & row.repeated if type(row) is RepeatingObject else frozenset()
-            for name in repeated:
-                by_name[name][i] = None
-                twice.setdefault(name, {})[i] = texts[name]
+    def _take_apart(
+        self,
+        rows: Sequence[dict[str, Any]],
+        columns: dict[str, list[Any]],
+        twice: dict[str, dict[int, str]],
+        reasons: dict[int, str],
+    ) -> None:
+        """Add the values of objects to `columns`, what appears twice to `twice`, and to `reasons` which have none of the columns."""
+        names, known = self.schema.names, frozenset(self.known)
+        begin = len(columns[names[0]])
+        for name in names:
+            columns[name] += [row.get(name) for row in rows]
+        empty = [i for i, row in enumerate(rows) if columns[names[0]][begin + i] is None and known.isdisjoint(row)]
+        self._look_up(rows, columns, begin, twice)
+        if not self.as_written:
+            empty = [i for i in empty if not ObjectNames(rows[i], as_written=False).has_any(known)]
+        reasons.update((begin + i, self._strange(rows[i])) for i in empty)
+
+    def _look_up(
+        self, rows: Sequence[dict[str, Any]], columns: dict[str, list[Any]], begin: int, twice: dict[str, dict[int, str]]
+    ) -> None:
+        """Put values in `columns` whose names are spelt otherwise; `twice` gets which of the wanted names appear twice, by row."""
+        if self.as_written and RepeatingObject not in set(map(type, rows)):
+            return
+        wanted, texts = frozenset(columns), {name: f"column {name!r} appears twice" for name in columns}
+        for i, row in enumerate(rows, begin):
+            for name in wanted & row.repeated if type(row) is RepeatingObject else ():
+                columns[name][i] = None
+                twice[name][i] = texts[name]
             if self.as_written or wanted <= row.keys():
                 continue
             names = ObjectNames(row, as_written=False)
@@ -344,10 +366,9 @@ class JsonLines:
                 try:
                     spelling = names.spelling(name)
                 except ValueError:
-                    twice.setdefault(name, {})[i] = texts[name]
+                    twice[name][i] = texts[name]
                 else:
-                    by_name[name][i] = None if spelling is None else row[spelling]
-        return twice
+                    columns[name][i] = None if spelling is None else row[spelling]
 
     def _strange(self, each: Mapping[str, Any]) -> str:
         has = ", ".join(list(each)[:20]) or "nothing"

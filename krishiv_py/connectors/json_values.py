@@ -314,19 +314,24 @@ def values_of(raws: Sequence[bytes]) -> tuple[list[Any], dict[int, str]]:
     problems: dict[int, str] = {}
     texts = _decoded(raws, problems)
     found: list[tuple[Any, int]] = []
-    values = map(_SCAN, texts, itertools.repeat(0))
+    scanned = map(_SCAN, texts, itertools.repeat(0))
     while len(found) < len(texts):
         try:
-            found.extend(values)
+            found.extend(scanned)
             if len(found) < len(texts):  # no value begins where one was expected, maybe after blanks
                 found.append(_after_all_blanks(texts[len(found)]))
         except (ValueError, RecursionError) as problem:
             problems[len(found)] = reason(problem)
             found.append((None, len(texts[len(found)])))
-    for i, (text, (_, end)) in enumerate(zip(texts, found, strict=True)):
-        if end < len(text) and (end := _after_blanks(text, end)) < len(text):
-            problems[i] = _incomplete("Extra data", end)
-    return [None if i in problems else value for i, (value, _) in enumerate(found)], problems
+    values = [value for value, _ in found]
+    ends = [end for _, end in found]
+    if ends != list(map(len, texts)):
+        for i, (text, end) in enumerate(zip(texts, ends, strict=True)):
+            if end < len(text) and (end := _after_blanks(text, end)) < len(text):
+                problems[i] = _incomplete("Extra data", end)
+    for i in problems:
+        values[i] = None
+    return values, problems
 
 
 def _decoded(raws: Sequence[bytes], problems: dict[int, str]) -> list[str]:
