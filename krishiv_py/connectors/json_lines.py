@@ -7,10 +7,10 @@ it refuses, or in which it finds another number of rows than there are texts, on
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import compress
 from typing import Any, Final
 
 import attrs
@@ -35,7 +35,7 @@ _FEW: Final = 200
 """So many texts Python reads in the time in which a pattern gets ready."""
 _AT_A_TIME: Final = 8_192
 """The values of so many texts are in memory."""
-_OBJECTS: Final = 512
+_OBJECTS: Final = 256
 """So many objects are in memory: the cache of a processor holds them, and the search for garbage looks at each."""
 _OBJECT_CLASSES: Final = frozenset((dict, RepeatingObject))
 _PART: Final = 2_048
@@ -185,7 +185,7 @@ class JsonLines:
         likely, batch = (np.zeros(len(texts), np.bool_), _no_rows(self.schema)) if few else self._likely(texts)
         odd = np.flatnonzero(~likely)
         self._odd |= len(odd) > 0
-        alone = self.one_by_one(list(compress(texts, ~likely)))
+        alone = self.one_by_one(list(itertools.compress(texts, ~likely)))
         places = odd[alone.places]
         bad = list(zip(odd[[i for i, _ in alone.bad]].tolist(), [why for _, why in alone.bad], strict=True))
         if not len(places):
@@ -209,11 +209,7 @@ class JsonLines:
             fits = other.rows(array)
             if pattern is None or np.count_nonzero(fits) > np.count_nonzero(likely):
                 likely, pattern, self._unit = fits, other, unit
-        lines = texts
-        joined = (array.buffers()[2] or pa.py_buffer(b"")).to_pybytes()
-        if b"\n" in joined or b"\r" in joined:  # over several lines
-            self._odd = True
-            lines = [text.translate(_ONE_LINE) for text in texts]
+        lines = self._one_line_each(texts, array)
         parsed = None if self._doubt else self._of_likely(lines, likely)
         if parsed is None and pattern is not None:
             doubtful = likely & pattern.doubtful(array)
@@ -234,6 +230,19 @@ class JsonLines:
             likely = likely & kept
         return likely, batch
 
+    def _one_line_each(self, texts: Sequence[bytes], array: pa.Array) -> Sequence[bytes]:
+        """Return texts, which are an array too, without line ends in them."""
+        _, offsets, buffer = array.buffers()
+        data = np.frombuffer(buffer or b"", np.uint8)
+        ends = np.flatnonzero((data == ord("\n")) | (data == ord("\r")))
+        if not len(ends):
+            return texts
+        self._odd = True
+        lines = list(texts)
+        for i in np.unique(np.searchsorted(np.frombuffer(offsets, np.int32), ends, side="right") - 1).tolist():
+            lines[i] = lines[i].translate(_ONE_LINE)
+        return lines
+
     def _of_parts(self, lines: Sequence[bytes], likely: Mask, doubtful: Mask) -> tuple[pa.RecordBatch, Mask]:
         """Return texts that look like rows as Arrow reads them, part by part; `likely` becomes false for those it refuses."""
         batches, empties = [_no_rows(self.schema)], [np.zeros(0, np.bool_)]
@@ -253,7 +262,7 @@ class JsonLines:
     def _of_likely(self, lines: Sequence[bytes], likely: Mask) -> tuple[pa.RecordBatch, Mask] | None:
         if not likely.any():
             return _no_rows(self.schema), np.zeros(0, np.bool_)
-        return self._parsed(b"\n".join(compress(lines, likely)), shallow=True)
+        return self._parsed(b"\n".join(itertools.compress(lines, likely)), shallow=True)
 
     def _units(self) -> tuple[str, ...]:
         """Return the units in which Arrow may read times, first the one that was right last."""
@@ -299,15 +308,15 @@ class JsonLines:
             reasons = twice[name] | reasons if twice[name] else reasons
             arrays.append(column(values, field, self.as_written, reasons))
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        for i in sorted(reasons, reverse=True):  # of several objects of a text the first says why
-            bad[places[i]] = reasons[i]
+        last_first = sorted(reasons, reverse=True)  # of several objects of a text the first says why
+        bad.update(zip(map(places.__getitem__, last_first), map(reasons.__getitem__, last_first), strict=True))
         good = np.ones(len(texts), np.bool_)
         good[list(bad)] = False
         every = np.array(places, np.int64)
         kept = good[every]
         if not kept.all():
             batch, every = batch.filter(pa.array(kept)), every[kept]
-        return JsonRows(batch, every, sorted(bad.items()))
+        return JsonRows(batch, every, [(i, bad[i]) for i in sorted(bad)])
 
     def _objects(self, texts: Sequence[bytes], begin: int, bad: dict[int, str]) -> tuple[list[dict[str, Any]], Sequence[int]]:
         """Return the objects of texts that are from a place on, and the places; `bad` gets why others are none."""
@@ -337,12 +346,12 @@ class JsonLines:
         twice: dict[str, dict[int, str]],
         reasons: dict[int, str],
     ) -> None:
-        """Add the values of objects to `columns`, what appears twice to `twice`, and to `reasons` which have none of the columns."""
-        names, known = self.schema.names, frozenset(self.known)
-        begin = len(columns[names[0]])
-        for name in names:
-            columns[name] += [row.get(name) for row in rows]
-        empty = [i for i, row in enumerate(rows) if columns[names[0]][begin + i] is None and known.isdisjoint(row)]
+        """Add the values of objects to `columns`; `twice` and `reasons` get why some are no rows, by their places there."""
+        known, first = frozenset(self.known), columns[self.schema.names[0]]
+        begin = len(first)
+        for name, values in columns.items():
+            values += [row.get(name) for row in rows]
+        empty = [i for i, value in enumerate(first[begin:]) if value is None and known.isdisjoint(rows[i])]
         self._look_up(rows, columns, begin, twice)
         if not self.as_written:
             empty = [i for i in empty if not ObjectNames(rows[i], as_written=False).has_any(known)]
@@ -351,7 +360,7 @@ class JsonLines:
     def _look_up(
         self, rows: Sequence[dict[str, Any]], columns: dict[str, list[Any]], begin: int, twice: dict[str, dict[int, str]]
     ) -> None:
-        """Put values in `columns` whose names are spelt otherwise; `twice` gets which of the wanted names appear twice, by row."""
+        """Put values in `columns` whose names are spelt otherwise; `twice` gets which objects have a wanted name twice."""
         if self.as_written and RepeatingObject not in set(map(type, rows)):
             return
         wanted, texts = frozenset(columns), {name: f"column {name!r} appears twice" for name in columns}

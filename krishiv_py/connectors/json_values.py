@@ -12,7 +12,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from json.encoder import encode_basestring
 from typing import Any, Final, TypeAlias
 
@@ -73,16 +73,9 @@ INTEGERS: Final = {
 class RepeatingObject(dict[str, Any]):
     """An object in which a name appears twice; it has the last value of each."""
 
-    __slots__ = ("pairs",)
-    pairs: list[tuple[str, Any]]
-
-    @property
-    def repeated(self) -> frozenset[str]:
-        """The names that appear twice."""
-        seen, again = set[str](), set[str]()
-        for name, _ in self.pairs:
-            (again if name in seen else seen).add(name)
-        return frozenset(again)
+    __slots__ = ("repeated",)
+    repeated: set[str]
+    """The names that appear twice."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -90,8 +83,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     plain = dict(pairs)
     if len(plain) == len(pairs):
         return plain
+    seen, again = set[str](), set[str]()
+    for name, _ in pairs:
+        (again if name in seen else seen).add(name)
     repeating = RepeatingObject(plain)
-    repeating.pairs = pairs
+    repeating.repeated = again
     return repeating
 
 
@@ -100,7 +96,7 @@ class ObjectNames:
 
     def __init__(self, json_object: dict[str, Any], as_written: bool) -> None:
         self._object, self._as_written = json_object, as_written
-        self._repeated: frozenset[str] = json_object.repeated if isinstance(json_object, RepeatingObject) else frozenset()
+        self._repeated: Set[str] = json_object.repeated if isinstance(json_object, RepeatingObject) else frozenset()
 
     @functools.cached_property
     def _by_small(self) -> dict[str, list[str]]:
@@ -222,9 +218,9 @@ def _written(value: Any) -> str:
     if kind is str:
         return encode_basestring(value)
     if kind is list:
-        return f"[{','.join([_written(one) for one in value])}]"
+        return f"[{','.join(map(_written, value))}]"
     if kind is dict or kind is RepeatingObject:
-        return f"{{{','.join([f'{encode_basestring(name)}:{_written(one)}' for name, one in value.items()])}}}"
+        return f"{{{','.join(map('{}:{}'.format, map(encode_basestring, value), map(_written, value.values())))}}}"
     return _WORDS[value]
 
 
@@ -481,13 +477,16 @@ def _together(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, list
 
     First the places of those that are to be looked at, then of texts that are no values.
     """
-    kinds, ways = set(map(type, values)) - {type(None)}, _ways(type_)
+    every_kind, ways = set(map(type, values)), _ways(type_)
+    kinds = every_kind - {type(None)}
     if not kinds:
         return pa.nulls(len(values), type_), [], []
     if kinds == {bool} and pa.types.is_boolean(type_):
         return pa.array(values, type_), [], []
     made, wrong = pa.nulls(len(values), type_), np.zeros(len(values), np.bool_)
-    rest = np.array([v is not None for v in values], np.bool_)
+    rest = np.ones(len(values), np.bool_)
+    if len(kinds) < len(every_kind):
+        rest[[i for i, value in enumerate(values) if value is None]] = False
     if ways and (pa.types.is_string(type_) or not kinds.isdisjoint(ways[0].kinds)):
         taken = ways[0].kinds
         some: Sequence[Any] = values
