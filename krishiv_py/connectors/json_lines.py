@@ -37,7 +37,7 @@ _AT_A_TIME: Final = 8_192
 """The values of so many texts are in memory."""
 _OBJECTS: Final = 256
 """So many objects are in memory: the cache of a processor holds them, and the search for garbage looks at each."""
-_OBJECT_CLASSES: Final = frozenset((dict, RepeatingObject))
+_OBJECT_CLASSES: Final[frozenset[type]] = frozenset((dict, RepeatingObject))
 _PART: Final = 2_048
 """So many rows are read again at a time where Arrow refuses rows that look like rows."""
 _LONG_LINE: Final = 4_000
@@ -234,7 +234,8 @@ class JsonLines:
         """Return texts, which are an array too, without line ends in them."""
         _, offsets, buffer = array.buffers()
         data = np.frombuffer(buffer or b"", np.uint8)
-        ends = np.flatnonzero((data == ord("\n")) | (data == ord("\r")))
+        ends = np.flatnonzero(data <= ord("\r"))  # and other blanks, which are few
+        ends = ends[(data[ends] == ord("\n")) | (data[ends] == ord("\r"))]
         if not len(ends):
             return texts
         self._odd = True

@@ -83,12 +83,22 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     plain = dict(pairs)
     if len(plain) == len(pairs):
         return plain
+    repeating = RepeatingObject(plain)
+    repeating.repeated = _repeated(pairs, plain)
+    return repeating
+
+
+def _repeated(pairs: list[tuple[str, Any]], names: dict[str, Any]) -> set[str]:
+    """Return the names that some pairs have twice."""
+    if len(pairs) == len(names) + 1:  # the first one that is not the next of the names
+        for (name, _), next_name in zip(pairs, names, strict=False):
+            if name != next_name:
+                return {name}
+        return {pairs[-1][0]}
     seen, again = set[str](), set[str]()
     for name, _ in pairs:
         (again if name in seen else seen).add(name)
-    repeating = RepeatingObject(plain)
-    repeating.repeated = again
-    return repeating
+    return again
 
 
 class ObjectNames:
@@ -208,6 +218,7 @@ def _encodable(text: str) -> str:
     return text
 
 
+_PLAIN: Final = frozenset((str, bytes, type(None)))
 _WORDS: Final = {True: "true", False: "false", None: "null"}
 
 
@@ -217,11 +228,9 @@ def _written(value: Any) -> str:
         return str(value, "ascii")
     if kind is str:
         return encode_basestring(value)
-    if kind is list:
-        return f"[{','.join(map(_written, value))}]"
     if kind is dict or kind is RepeatingObject:
-        return f"{{{','.join(map('{}:{}'.format, map(encode_basestring, value), map(_written, value.values())))}}}"
-    return _WORDS[value]
+        return "{" + ",".join([encode_basestring(name) + ":" + _written(one) for name, one in value.items()]) + "}"
+    return "[" + ",".join([_written(one) for one in value]) + "]" if kind is list else _WORDS[value]
 
 
 def _instant(type_: pa.DataType, value: Any) -> Any:
@@ -293,6 +302,7 @@ def _other(type_: pa.DataType, value: Any) -> Any:
     return _refuse(value, type_)
 
 
+_FEW: Final = 250
 Scan: TypeAlias = "Callable[[str, int], tuple[Any, int]]"
 _DECODER: Final = json.JSONDecoder(
     parse_int=str.encode, parse_float=str.encode, parse_constant=str.encode, object_pairs_hook=_object
@@ -483,6 +493,8 @@ def _together(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, list
         return pa.nulls(len(values), type_), [], []
     if kinds == {bool} and pa.types.is_boolean(type_):
         return pa.array(values, type_), [], []
+    if len(values) < _FEW and not pa.types.is_timestamp(type_):  # each alone is made before a pattern is ready
+        return pa.nulls(len(values), type_), [i for i, value in enumerate(values) if value is not None], []
     made, wrong = pa.nulls(len(values), type_), np.zeros(len(values), np.bool_)
     rest = np.ones(len(values), np.bool_)
     if len(kinds) < len(every_kind):
@@ -520,13 +532,10 @@ def _together(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, list
 
 def _as_written(values: Sequence[Any]) -> list[str | bytes | None]:
     """Return values as texts, None for those that are nested too deeply."""
-    texts: list[str | bytes | None] = []
-    for value in values:
-        try:
-            texts.append(value if value is None or type(value) in (str, bytes) else _written(value))
-        except RecursionError:
-            texts.append(None)
-    return texts
+    try:
+        return [value if type(value) in _PLAIN else _written(value) for value in values]
+    except RecursionError:
+        return [one for value in values for one in _as_written([value])] if len(values) > 1 else [None]
 
 
 def _too_far(number: bytes) -> bool:
