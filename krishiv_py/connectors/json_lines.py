@@ -22,7 +22,7 @@ import pyarrow.json as pj
 
 from krishiv_py.connectors.fit import FILE, fit
 from krishiv_py.connectors.json_shapes import RowShape, shape
-from krishiv_py.connectors.json_values import ObjectNames, RepeatingObject, column, values_of
+from krishiv_py.connectors.json_values import ObjectNames, RepeatingObject, column, values_of, written
 from krishiv_py.functions.computing.text import flags
 from krishiv_py.functions.computing.values import Mask
 
@@ -354,6 +354,8 @@ class JsonLines:
             values += [row.get(name) for row in rows]
         empty = [i for i, value in enumerate(first[begin:]) if value is None and known.isdisjoint(rows[i])]
         self._look_up(rows, columns, begin, twice)
+        for name in (field.name for field in self.schema if pa.types.is_string(field.type)):
+            columns[name][begin:] = written(columns[name][begin:])
         if not self.as_written:
             empty = [i for i in empty if not ObjectNames(rows[i], as_written=False).has_any(known)]
         reasons.update((begin + i, self._strange(rows[i])) for i in empty)

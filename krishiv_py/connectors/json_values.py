@@ -233,6 +233,14 @@ def _written(value: Any) -> str:
     return "[" + ",".join([_written(one) for one in value]) + "]" if kind is list else _WORDS[value]
 
 
+def written(values: Sequence[Any]) -> list[Any]:
+    """Return values of a column of texts: what is no text as it was written; what is nested too deeply for that as it is."""
+    try:
+        return [value if type(value) in _PLAIN else _written(value) for value in values]
+    except RecursionError:
+        return [one for value in values for one in written([value])] if len(values) > 1 else list(values)
+
+
 def _instant(type_: pa.DataType, value: Any) -> Any:
     """ISO 8601; without a zone it is UTC. Digits after the sixth of a second are cut off."""
     if type(value) is str and not _LIKE_A_TIME.match(value):
@@ -382,7 +390,7 @@ def _incomplete(what: str, place: int) -> str:
 
 
 def column(values: Sequence[Any], field: pa.Field, as_written: bool, reasons: dict[int, str]) -> pa.Array:
-    """Return JSON values as a column; null for those that are none, of which `reasons` get why.
+    """Return JSON values as a column, of which texts are :func:`written`; null for those that are none: `reasons` get why.
 
     Values that are of its type for sure are made together, and each of the others alone.
     """
@@ -503,7 +511,7 @@ def _together(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, list
         taken = ways[0].kinds
         some: Sequence[Any] = values
         if not kinds.issubset(taken):
-            some = _as_written(values) if pa.types.is_string(type_) else [v if type(v) in taken else None for v in values]
+            some = [v if type(v) in taken else None for v in values]
         try:
             texts = pa.array(some, pa.string())
         except UnicodeEncodeError:
@@ -528,14 +536,6 @@ def _together(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, list
             far = [i for i in np.flatnonzero(rest).tolist() if type(values[i]) is bytes and _too_far(values[i])]
             wrong[far] = True
     return made, np.flatnonzero(rest & ~wrong).tolist(), np.flatnonzero(wrong).tolist()
-
-
-def _as_written(values: Sequence[Any]) -> list[str | bytes | None]:
-    """Return values as texts, None for those that are nested too deeply."""
-    try:
-        return [value if type(value) in _PLAIN else _written(value) for value in values]
-    except RecursionError:
-        return [one for value in values for one in _as_written([value])] if len(values) > 1 else [None]
 
 
 def _too_far(number: bytes) -> bool:

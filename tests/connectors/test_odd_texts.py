@@ -6,13 +6,16 @@ import io
 import json
 import random
 from collections.abc import Sequence
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from krishiv_py.connectors import json_lines, json_values
 from krishiv_py.connectors.json_lines import JsonLines, JsonRows
+from krishiv_py.connectors.json_values import RepeatingObject, values_of
 from tests.connectors.odd_texts import ODD, SCHEMA, row
 
 KNOWN = tuple(SCHEMA.names)
@@ -127,11 +130,39 @@ _TEXTS = st.tuples(_AROUND, _OBJECTS, _AROUND).map("".join).map(str.encode) | st
 )
 
 
-@given(st.lists(_TEXTS, min_size=1, max_size=12), st.booleans())
-def test_texts_that_are_read_together_are_what_they_are_alone(texts: list[bytes], as_written: bool) -> None:
+@given(st.lists(_TEXTS, min_size=1, max_size=12), st.booleans(), st.sampled_from([0, 250]), st.sampled_from([1, 3, 256]))
+def test_texts_that_are_read_together_are_what_they_are_alone(
+    texts: list[bytes], as_written: bool, few: int, objects: int
+) -> None:
     lines = JsonLines.exact(SCHEMA, KNOWN) if as_written else JsonLines(SCHEMA, KNOWN)
-    actual, expected = lines.one_by_one(texts), alone(lines, texts)
+    expected = alone(lines, texts)
+    with patch.object(json_values, "_FEW", few), patch.object(json_lines, "_OBJECTS", objects):
+        actual = lines.one_by_one(texts)
     assert (plain(actual.batch), [(i, why) for i, why in actual.bad]) == expected
+
+
+@pytest.mark.parametrize("few", [0, 250])
+@pytest.mark.parametrize("depth", [50, 700, 5_000])
+def test_a_text_that_is_deep_takes_no_other_with_it(depth: int, few: int) -> None:
+    """It may be too deep to be read, or to be written again."""
+    deep = b'{"user": ' + b"[" * depth + b"]" * depth + b"}"
+    texts = [b'{"user": [1.0, {"a": null}]}', deep, b'{"user": "a", "n": 1}', deep, b'{"user": 5}']
+    with patch.object(json_values, "_FEW", few):
+        actual = JsonLines.exact(SCHEMA, KNOWN).one_by_one(texts)
+    rows, bad = alone(JsonLines.exact(SCHEMA, KNOWN), texts)
+    assert (plain(actual.batch), actual.bad) == (rows, bad)
+    assert bad in ([], [(1, "nested too deeply"), (3, "nested too deeply")])
+    assert depth == 700 or len(bad) == (0 if depth == 50 else 2)
+    assert actual.batch["user"].to_pylist()[:: len(rows) - 1] == ['[1.0,{"a":null}]', "5"]
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=7))
+def test_an_object_knows_which_names_it_has_twice(names: list[str]) -> None:
+    ((found,), problems) = values_of([("{" + ",".join(f'"{name}": {i}' for i, name in enumerate(names)) + "}").encode()])
+    assert not problems
+    assert found == {name: str(i).encode() for i, name in enumerate(names)}
+    twice = {name for name in names if names.count(name) > 1}
+    assert (found.repeated if isinstance(found, RepeatingObject) else set()) == twice
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", '"NaN"', '"sNaN"', "1e999999999", '"x"'])
