@@ -242,7 +242,7 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         >>> session = Session.connect("sc://localhost:15002", profile="distributed-durable")  # doctest: +SKIP
         """
         one_of(profile, "profile", PROFILES)
-        if not isinstance(url, str) or not url.startswith(("sc://", "local")):
+        if not isinstance(url, str) or not (url == "local" or url.startswith(("sc://", "local[", "local-cluster["))):
             raise PlanError("not a Spark Connect address", got=shown(url), hint='write Session.connect("sc://host:15002")')
         return cls(runtime.SparkRunner(sessions.connected(url), profile, owned=True))
 

@@ -185,11 +185,6 @@ def arrivals(
     key: str | None,
 ) -> ArrivalOrder:
     """Line up micro-batches; for the parameters see :func:`krishiv_py.display.plots.timeline`."""
-    if not isinstance(batches, Sequence) or not all(isinstance(b, pa.Table) for b in batches):
-        hint = "pass [pyarrow.Table.from_pylist(rows), ...]"
-        raise PlanError("batches are Arrow tables, one per micro-batch", got=shown(batches), hint=hint)
-    if late is not None:
-        a_table(late, "late")
     if not batches:
         raise PlanError("no batch to draw", got="0 batches", hint="pass the tables as they were sent")
     rows = pa.concat_tables(batches)
@@ -207,13 +202,6 @@ def arrivals(
         in_force,
         (None,) * rows.num_rows if late is None else _reasons(rows, time, kind, edges, in_force, late),
     )
-
-
-def a_table(value: object, name: str) -> None:
-    """Refuse anything but an Arrow table."""
-    if not isinstance(value, pa.Table):
-        hint = "pass query.results() or run().late, or pyarrow.Table.from_pylist(rows)"
-        raise PlanError(f"`{name}` is not an Arrow table", got=shown(value), hint=hint)
 
 
 def kind_of(rows: pa.Table, time: str) -> TimeKind:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.arrays.types import Ints
-from krishiv_py.display.arrivals import a_table, instants, kind_of
+from krishiv_py.display.arrivals import instants, kind_of
 from krishiv_py.errors import ColumnError, PlanError
 from krishiv_py.plan.checks import known_column
 
@@ -83,7 +83,6 @@ def bands(results: pa.Table, key: str | None, label: str | None) -> list[Band]:
     label : str or None
         The column whose value is written on a band.
     """
-    a_table(results, "results")
     for name in ("window_start", "window_end", *(n for n in (key, label) if n is not None)):
         known_column(name, results.column_names, "timeline, results")
     if label is not None and results.column_names.index("window_start") > (key is not None):

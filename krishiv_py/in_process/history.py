@@ -354,7 +354,7 @@ class History:
         for sink in targets:
             if not isinstance(sink, (TableSink, FileSink)):
                 then = "the history runs without Spark, and the sink needs it"
-                hint = "pass publish=False, or a sink of files or tables"
+                hint = "pass ParquetSink(...) or another sink of files or tables; on Spark publish=False does, too"
                 raise PlanError("the results of a history cannot go to this sink", got=sink.title, then=then, hint=hint)
         for each in (past, none):
             runner.start(each, targets, own, Batches.available_now(), f"{title} (history)").await_termination()

@@ -243,7 +243,7 @@ def _try(call: AggCall, rows: pa.RecordBatch) -> None:
         for value in values.to_pylist():
             call.udaf.add(call.udaf.create(), value)
     except RAISED as problem:  # user code: whatever it raises is reported with what it was given
-        error = OperatorError(f"{call!r} failed", got=f"{rows.num_rows} rows", then=failure_text(problem), hint="fix its `add`")
+        error = OperatorError(f"{call!r} failed")  # nobody sees it: the late output has what the function said
         failed(call._title, problem, error, call.on_error)
 
 
