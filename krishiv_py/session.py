@@ -433,7 +433,7 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         named = named_outputs(outputs, "session.start")
         when = given_batches(batches, None, keep_batches)
         if checkpoint is not None:
-            checkpoint = a_path(checkpoint, "checkpoint", "pass a folder, or None for a temporary one")
+            checkpoint = a_path(checkpoint, "checkpoint", "pass a folder, or leave it out for a temporary one")
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
         begin, plan = given_begin(savepoint, on_change), _one_plan(named).of_one_query()

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,8 +20,11 @@ import pytest
 
 from krishiv_py import MemorySink, Session, count
 from krishiv_py.cli.main import main
+from krishiv_py.cli.options import in_options
+from krishiv_py.errors import PlanError
 from krishiv_py.metrics import serve
 from krishiv_py.testing.broker import free_ports
+from scripts.docs import messages
 
 JOBS = """
 import os, sys
@@ -238,6 +242,63 @@ def test_options_that_fit_nothing_have_code_2(jobs: str, tmp_path: Path, capsys:
     for wrong in (["--engine", "flink"], ["--metrics-port", "65536"], ["--until-idle", "--every", "1 min"], ["--config", "a"]):
         with pytest.raises(SystemExit, match="2"):
             main(["run", job, *wrong])
+
+
+@pytest.mark.parametrize(
+    ("refused", "said", "follows"),
+    [
+        ("--workers 0", "Hint: write --workers 2 for two threads", "--workers 2"),
+        ("--master local[2]", "(got: --master): nothing would follow them. Hint: leave it out, or write --engine spark.", ""),
+        ("--config spark.ui.port=1", "(got: --config spark.ui.port)", ""),
+        (
+            "--profile single-node-durable",
+            "Hint: pass krishiv run JOB --checkpoint ",
+            "--profile single-node-durable --checkpoint {0}/c",
+        ),
+        (
+            "--profile distributed-durable --checkpoint {0}/c",
+            "Hint: write --profile single-node-durable, or --engine spark for a cluster.",
+            "--profile single-node-durable --checkpoint {0}/c",
+        ),
+        ("--keep-batches 0", "--keep-batches is out of range", "--keep-batches 50"),
+        ("--retry-for soon", "`--retry-for` is not a legal duration", '--retry-for "5 seconds"'),
+        ("--hung-after soon", "`--hung-after` is not a legal duration", '--hung-after "1 min 30 s"'),
+        ("--linger soon", "`--linger` is not a legal duration", "--linger 250ms"),
+        ("--checkpoint s3a://key:secret@bucket/c", "Hint: write them into the environment, as AWS_ACCESS_KEY_ID, and", ""),
+    ],
+)
+def test_errors_name_options_that_help(
+    jobs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: str, said: str, follows: str
+) -> None:
+    command = ["run", f"{jobs}:orders", "--until-idle"]
+    assert main([*command, *shlex.split(refused.format(tmp_path))]) == 2
+    assert said in capsys.readouterr().err
+    assert main([*command, *shlex.split(follows.format(tmp_path))]) == 0
+
+
+def test_a_job_with_another_plan_begins_with_the_commands_of_the_error(
+    jobs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint, savepoint, new = (str(tmp_path / name) for name in ("checkpoint", "savepoint", "new"))
+    assert main(["run", f"{jobs}:orders", "--until-idle", "--checkpoint", checkpoint]) == 0
+    assert main(["run", f"{jobs}:hourly", "--until-idle", "--checkpoint", checkpoint]) == 2
+    commands = re.search("`krishiv (savepoint .* SAVEPOINT)`, then krishiv (run JOB .*); or use", capsys.readouterr().err)
+    assert commands is not None
+    given = {"JOB": f"{jobs}:hourly", "SAVEPOINT": savepoint, "NEW": new}
+    first, second = ([given.get(word, word) for word in shlex.split(command)] for command in commands.groups())
+    assert main(first) == 0 and "--on-change" in second
+    assert main([*second, "--until-idle"]) == 0
+    without = [word for word in second if "=" not in word and word != "--on-change"]
+    assert main([*without, "--checkpoint", f"{new} too", "--until-idle"]) == 2
+    assert "Hint: to lose it, pass --on-change " in capsys.readouterr().err
+
+
+def test_no_hint_names_a_step_that_an_option_stands_for() -> None:
+    texts = [hint for of_class in messages.messages().values() for hints in of_class.values() for hint in hints]
+    shown = [in_options(PlanError("x", hint=hint)) for hint in texts]
+    named = r"\.(engine|workers|config)\(|Session\.(in_process|embedded)\(|storage_options\(|(keep_batches|savepoint|profile)="
+    assert any(re.search(named, hint) for hint in texts)
+    assert not [text for text in shown if re.search(named, text)]
 
 
 def test_port_0_is_a_free_one_that_is_printed(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:

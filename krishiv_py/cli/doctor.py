@@ -17,6 +17,7 @@ import attrs
 
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.api.stages.running import Output, named_outputs
+from krishiv_py.cli.options import in_options
 from krishiv_py.cli.run import load, made_by
 from krishiv_py.connectors.publish import check_sink
 from krishiv_py.connectors.sink import Sink
@@ -55,7 +56,7 @@ class _Findings:
         try:
             self.lines.append(f"ok       {what}: {look()}")
         except (KrishivError, OSError) as problem:
-            said = str(problem) if isinstance(problem, KrishivError) else failure_text(problem)
+            said = in_options(problem) if isinstance(problem, KrishivError) else failure_text(problem)
             self.problems.append(redacted(f"{what}: {said}"))
             return False
         return True

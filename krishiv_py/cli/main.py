@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from krishiv_py.api.stages.running import Output, RunMethods, named_outputs
 from krishiv_py.cli import doctor
+from krishiv_py.cli.options import in_options
 from krishiv_py.cli.run import a_port, a_setting, add_run, load, made_by, run
 from krishiv_py.display.lag import lateness_profile
 from krishiv_py.errors import CheckpointError, KrishivError, PlanError, SourceError, shown
@@ -179,7 +180,7 @@ def say_why(given: argparse.Namespace) -> None:
         For a value that is not a time.
     """
     if engine_of(absolute(given.checkpoint).rstrip("/")) is None:
-        hint = "pass the folder of start(..., checkpoint=...) or krishiv run --checkpoint"
+        hint = "pass the folder of start(..., checkpoint=...)"
         raise CheckpointError("no query has begun from this checkpoint", got=given.checkpoint, hint=hint)
     _, function = load(given.job)
     with _session_of(given.checkpoint) as session:
@@ -249,7 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(given) or 0
     except KrishivError as problem:
-        print(f"krishiv {given.command}: {problem}", file=sys.stderr)
+        print(f"krishiv {given.command}: {in_options(problem)}", file=sys.stderr)
         return 1
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from krishiv_py import metrics
 from krishiv_py.api.query import Query
 from krishiv_py.api.stages.running import Output
+from krishiv_py.cli.options import in_options
 from krishiv_py.display.progress import drawn, of_query, shown
 from krishiv_py.ending import EXIT_CODE
 from krishiv_py.errors import KrishivError, PlanError
@@ -76,6 +77,14 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "--retry-for",
         metavar="LIMIT",
         help='try again for so long while something is away, before exit code 1 (default "1 min")',
+    )
+    parser.add_argument("--savepoint", metavar="FOLDER", help="begin with the state of a savepoint, with a new --checkpoint")
+    parser.add_argument(
+        "--on-change",
+        action="append",
+        type=a_setting,
+        metavar="STAGE=WORD",
+        help="with --savepoint: reset or drop the state of a stage that the job cannot take; may be repeated",
     )
     parser.add_argument("--keep-batches", type=int, metavar="N", help="keep what `krishiv capture --last N` needs")
     parser.add_argument("--name", help="name of the query in logs and metrics (default: that of the function)")
@@ -145,6 +154,9 @@ def _in_json() -> Iterator[None]:
 
 def _run(given: argparse.Namespace) -> int:
     try:
+        for name in ("retry_for", "every", "hung_after", "linger"):
+            if (limit := getattr(given, name)) is not None:
+                to_us(limit, f"--{name.replace('_', '-')}", allow_zero=True)
         module, function = load(given.job)
         name = given.name or str(getattr(function, "__name__", "job"))
         with _session(given) as session:
@@ -161,7 +173,8 @@ def _failed(problem: KrishivError) -> int:
     """Say what went wrong; returns the exit code that says whether a repetition may help."""
     code = REFUSED if verdict(problem) == "lasting" else AGAIN
     _say(
-        f"krishiv run: {problem} (exit code {code}: a repetition {'may' if code == AGAIN else 'will not'} help)", logging.ERROR
+        f"krishiv run: {in_options(problem)} (exit code {code}: a repetition {'may' if code == AGAIN else 'will not'} help)",
+        logging.ERROR,
     )
     return code
 
@@ -187,7 +200,7 @@ def _started(session: Session, function: Callable[[Session], Any], name: str, gi
     with _served(session, query, name, given):
         code, problem = _wait(query, name)
         if problem is not None and given.linger is not None and given.metrics_port is not None:
-            _say(f"{name}: its metrics are served for {given.linger} more: {problem}")
+            _say(f"{name}: its metrics are served for {given.linger} more: {in_options(problem)}")
             time.sleep(to_us(given.linger, "linger", allow_zero=True) / 1e6)
     return code if problem is None else _failed(problem)
 
@@ -217,7 +230,14 @@ def _query(session: Session, outputs: list[Output], name: str, given: argparse.N
         start = functools.partial(only.stream.start, only.sink)
     else:
         start = functools.partial(session.start, outputs)
-    return start(checkpoint=given.checkpoint, batches=when, name=name, keep_batches=given.keep_batches)
+    return start(
+        checkpoint=given.checkpoint,
+        batches=when,
+        name=name,
+        savepoint=given.savepoint,
+        on_change=None if given.on_change is None else dict(given.on_change),
+        keep_batches=given.keep_batches,
+    )
 
 
 def made_by(job: str, function: Callable[[Session], object], session: Session) -> list[Output]:

@@ -331,7 +331,7 @@ class RunMethods:
         target = as_sink(sink, "results")
         when = given_batches(batches, trigger, keep_batches)
         if checkpoint is not None:
-            checkpoint = a_path(checkpoint, "checkpoint", "pass a folder, or None for a temporary one")
+            checkpoint = a_path(checkpoint, "checkpoint", "pass a folder, or leave it out for a temporary one")
         if name is not None:
             a_text(name, "name", "pass a text, or None for a generated name")
         begin = given_begin(savepoint, on_change)

@@ -359,7 +359,7 @@ def given_batches(batches: Batches | None, trigger: Batches | None, keep_batches
         deprecated("start(trigger=...)", "start(batches=...)", callers=2)
     if keep_batches is None:
         return given
-    hint = "pass how many of the last batches can be captured, such as 50, or None"
+    hint = "pass how many of the last batches can be captured, such as 50, or leave it out"
     return attrs.evolve(given, kept=a_number(keep_batches, "keep_batches", 1, hint, most=_MOST_KEPT))
 
 
@@ -406,7 +406,7 @@ def given_begin(savepoint: PathLike | None, on_change: Mapping[str, Any] | None)
             hint = "pass savepoint=..., the folder of one, too"
             raise PlanError("on_change says what is lost of a savepoint", got="on_change without savepoint", hint=hint)
         return None
-    savepoint = a_path(savepoint, "savepoint", "pass the folder of a savepoint, or None")
+    savepoint = a_path(savepoint, "savepoint", "pass the folder of a savepoint, or leave it out")
     words = {} if on_change is None else on_change
     if not isinstance(words, Mapping):
         raise PlanError("on_change is a dictionary", got=shown(on_change), hint='write on_change={"per_hour": "reset"}')
