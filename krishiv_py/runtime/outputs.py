@@ -6,13 +6,14 @@ that, so a crash at any moment leads to the same batch being run, and its files 
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
 import attrs
 import pyarrow as pa
@@ -30,6 +31,7 @@ from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE, RESULTS, place_of
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, CheckpointOrigin, moved_to
 from krishiv_py.runtime.checkpoint.sparklog import batches_of
+from krishiv_py.storage.checksums import sealed
 from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.local import absolute
 from krishiv_py.storage.store import Stores
@@ -163,17 +165,15 @@ def claim_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, notes:
     for name, output in named:
         if isinstance(output, FolderSink):
             claim_folder(output, _PEOPLE[name], mark, notes.checkpoint)
-        elif isinstance(output, DeltaSink) and is_local_path(output.path):
-            _claim_table(output, _PEOPLE[name], mark, notes.checkpoint)
-    notes.note_folders([absolute(output.path) for _, output in named if isinstance(output, FolderSink)])
+        elif isinstance(output, DeltaSink):
+            note = {"rows": _PEOPLE[name], "checkpoint": notes.checkpoint}
+            output.claim(f"{_NOTES}/{mark}{_NOTE}", sealed(json.dumps(note).encode()))
+    notes.note_folders([absolute(output.path) for _, output in named if _has_folder(output)])
 
 
-def _claim_table(sink: DeltaSink, rows: str, mark: str, checkpoint: str | None) -> None:
-    """Note in the folder of a table, before its first commit too, that a query writes there; its own log says the rest."""
-    folder = absolute(sink.path)
-    store, root = store_at(folder)
-    with writable(folder):
-        store.write_note(f"{root}/{_NOTES}/{mark}{_NOTE}", {"rows": rows, "checkpoint": checkpoint})
+def _has_folder(sink: Sink | None) -> TypeGuard[FolderSink | DeltaSink]:
+    """Return whether a sink writes into a folder that its query takes, and misses when it is away."""
+    return isinstance(sink, FolderSink) or (isinstance(sink, DeltaSink) and is_local_path(sink.path))
 
 
 def check_there(checkpoint: str, outputs: Iterable[Sink | None], *, is_new: bool = False) -> None:
@@ -193,16 +193,19 @@ def check_there(checkpoint: str, outputs: Iterable[Sink | None], *, is_new: bool
     CheckpointError
         When an output folder is gone that the query of the checkpoint has taken, or the checkpoint of an output folder.
     """
-    folders = [absolute(sink.path) for sink in outputs if isinstance(sink, FolderSink)]
-    if not folders:
+    taken = [sink for sink in outputs if _has_folder(sink)]
+    if not taken:
         return
     notes = CheckpointNotes(checkpoint)
     if notes.plan() is None:
-        for folder in () if is_new else folders:
-            _check_not_lost(checkpoint, folder)
+        for sink in () if is_new else taken:
+            if isinstance(sink, FolderSink):
+                _check_not_lost(checkpoint, absolute(sink.path), "another output folder, or remove those files with")
+            elif not sink.key:  # with one, results take the place of those that are there
+                _check_not_lost(checkpoint, absolute(sink.path), "another table, or, to have rows twice, remove")
         return
     before = notes.folders()
-    for folder in folders:
+    for folder in (absolute(sink.path) for sink in taken):
         store, root = store_at(folder)
         if folder in before and store.local and _is_gone(root):
             made = shlex.quote(f"{root}/{_NOTES}")
@@ -226,7 +229,7 @@ def _is_gone(folder: str) -> bool:
     return False
 
 
-def _check_not_lost(checkpoint: str, folder: str) -> None:
+def _check_not_lost(checkpoint: str, folder: str, instead: str) -> None:
     """See that no query has written into an output folder whose checkpoint was at the place of this new one."""
     store, root = store_at(folder)
     try:
@@ -240,8 +243,7 @@ def _check_not_lost(checkpoint: str, folder: str) -> None:
                 f"the checkpoint {checkpoint} is gone",
                 got=f"{folder} has files of its query",
                 then="the query would begin again, and write its results a second time",
-                hint="mount it or put it back; if it was removed on purpose, use another output folder, or remove those files "
-                f"with {entry.path}",
+                hint=f"mount it or put it back; if it was removed on purpose, use {instead} {entry.path}",
                 transient=True if is_local_path(checkpoint) else None,
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -97,6 +98,8 @@ class OpenTable:
     the log no longer has the version that is held: somebody restored or replaced the table.
     """
 
+    note: str = ""
+    """A file in a folder on this machine that a query has taken: where it is not, the table is away, and is not made again."""
     _table: Any = None
     _folder: Any = None
     _uses: int = 0
@@ -107,7 +110,7 @@ class OpenTable:
         Raises
         ------
         OperatorError
-            When it cannot be read.
+            When it cannot be read, and when its folder is away.
         """
         self._uses += 1
         if self._table is not None and self._uses % _RELOADED:
@@ -118,6 +121,9 @@ class OpenTable:
             except RAISED:
                 self._folder = None  # what is wrong is said by the next line, or it has passed
         self._table = opened(path, storage)
+        if self._table is None and self.note and not os.path.exists(self.note):
+            then, hint = "another table would be made below the place of a mount", "mount it or put it back"
+            raise OperatorError("the folder of a Delta table is gone", got=shown(path), then=then, hint=hint, transient=True)
         return self._table
 
     def forget(self) -> None:
@@ -141,6 +147,22 @@ def filesystem(path: str, storage: Mapping[str, str]) -> pafs.FileSystem:
     from deltalake.fs import DeltaStorageHandler
 
     return pafs.PyFileSystem(DeltaStorageHandler(path, dict(storage) or None))
+
+
+def write_file(path: str, storage: Mapping[str, str], name: str, data: bytes) -> None:
+    """Write a small file into the folder of a table, through delta-rs, which has the settings of its store.
+
+    Raises
+    ------
+    OperatorError
+        When it cannot be written.
+    """
+    try:
+        # Arrow passes on as bytes only what it has gathered, and delta-rs takes nothing else
+        with filesystem(path, storage).open_output_stream(name, buffer_size=len(data) + 1) as stream:
+            stream.write(data)
+    except RAISED as problem:
+        raise refused(path, problem, storage) from None
 
 
 def refused(path: str, problem: BaseException, storage: Mapping[str, str] | None = None) -> OperatorError:
