@@ -23,6 +23,7 @@ from krishiv_py.api.query import Query
 from krishiv_py.connectors.publish import STAGING, check_sink, writable, write_staged
 from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
 from krishiv_py.connectors.sinks.known import ReadableSink, described, side_output
+from krishiv_py.connectors.tables.delta.place import write_file
 from krishiv_py.connectors.tables.delta.sink import DeltaSink
 from krishiv_py.errors import CheckpointError, PlanError, users_line
 from krishiv_py.kernels.prepare import late_output_schema
@@ -166,9 +167,20 @@ def claim_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, notes:
         if isinstance(output, FolderSink):
             claim_folder(output, _PEOPLE[name], mark, notes.checkpoint)
         elif isinstance(output, DeltaSink):
-            note = {"rows": _PEOPLE[name], "checkpoint": notes.checkpoint}
-            output.claim(f"{_NOTES}/{mark}{_NOTE}", sealed(json.dumps(note).encode()))
+            _claim_table(output, _PEOPLE[name], mark, notes.checkpoint)
     notes.note_folders([absolute(output.path) for _, output in named if _has_folder(output)])
+
+
+def _claim_table(sink: DeltaSink, rows: str, mark: str, checkpoint: str | None) -> None:
+    """Note in the folder of a table, before its first commit too, that a query writes there; its own log says the rest."""
+    name, note = f"{_NOTES}/{mark}{_NOTE}", {"rows": rows, "checkpoint": checkpoint}
+    if not is_local_path(sink.path):
+        write_file(sink.path, sink.storage_options, name, sealed(json.dumps(note).encode()))
+        return
+    store, root = store_at(absolute(sink.path))
+    with writable(root):
+        store.write_note(f"{root}/{name}", note)
+    sink._held.note = f"{root}/{name}"
 
 
 def _has_folder(sink: Sink | None) -> TypeGuard[FolderSink | DeltaSink]:

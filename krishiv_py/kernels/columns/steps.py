@@ -243,7 +243,7 @@ def _try(call: AggCall, rows: pa.RecordBatch) -> None:
         for value in values.to_pylist():
             call.udaf.add(call.udaf.create(), value)
     except RAISED as problem:  # user code: whatever it raises is reported with what it was given
-        error = OperatorError(f"{call!r} failed")  # nobody sees it: the late output has what the function said
+        error = OperatorError(f"{call!r} failed", hint="fix the function of the aggregate")  # its text is in the late output
         failed(call._title, problem, error, call.on_error)
 
 

@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import pyarrow as pa
 
-from krishiv_py.connectors.publish import writable
 from krishiv_py.connectors.sink import OutputBatch, OutputName, written_by_another
-from krishiv_py.connectors.tables.delta.place import (
-    OpenTable,
-    a_place,
-    delta,
-    opened,
-    options,
-    refused,
-    without_secrets,
-    write_file,
-)
+from krishiv_py.connectors.tables.delta.place import OpenTable, a_place, delta, opened, options, refused, without_secrets
 from krishiv_py.connectors.tables.keys import (
     NetChanges,
     OneCommitSink,
@@ -39,7 +29,6 @@ from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.redaction import shown_settings, shown_text
 from krishiv_py.storage import datasets
 from krishiv_py.storage.datasets import Dataset
-from krishiv_py.storage.files import is_local_path, local_path, store_at
 from krishiv_py.types import storable_hint, type_text
 
 if TYPE_CHECKING:
@@ -179,16 +168,6 @@ class DeltaSink(OneCommitSink):
             self._check_table(table, rows)
         else:
             _check_hidden_times(rows)
-
-    def claim(self, name: str, data: bytes) -> None:
-        """Write a note of a query, of this `name` and `data`, into the folder of the table, before its first commit too."""
-        if not is_local_path(self.path):
-            write_file(self.path, self.storage_options, name, data)
-            return
-        folder = local_path(self.path)
-        with writable(folder):
-            store_at(folder)[0].write(f"{folder}/{name}", data)
-        self._held.note = f"{folder}/{name}"
 
     def _evolved(self, table: Any, rows: pa.Schema) -> Any:
         """Add the columns of `rows` that the table lacks; return the table as it is then."""
