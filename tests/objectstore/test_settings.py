@@ -91,6 +91,15 @@ def test_without_a_key_the_other_ways_are_tried(monkeypatch: pytest.MonkeyPatch)
     assert (actual.key, actual.secret, actual.anonymous) == (None, None, True)
 
 
+def test_requests_that_are_not_signed_need_no_key_of_an_earlier_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    signed, plain = ALL, {"AWS_SKIP_SIGNATURE": "true", "AWS_REGION": "eu-central-1"}
+    every = {name.removeprefix("spark.hadoop."): value for each in (signed, plain) for name, value in spark_settings(each)}
+    monkeypatch.setattr(settings, "_known", every)
+    by = reached("one")
+    assert by.anonymous and by.key is by.secret is by.token is None
+    assert file_system("s3a://unsigned/x")[1] == "unsigned/x"
+
+
 def test_settings_go_with_a_pickle_and_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     using(monkeypatch, access__key=KEY, secret__key=SECRET)
     sent = pickle.dumps(Stores())

@@ -90,12 +90,13 @@ def reached(bucket: str) -> S3Access:
         parts = urlsplit(endpoint)
         scheme, endpoint = parts.scheme, parts.netloc
     style = settings["path.style.access"]
-    key = settings["access.key"]
+    anonymous = "Anonymous" in (settings["aws.credentials.provider"] or "")
+    key = None if anonymous else settings["access.key"]  # the key may be of an earlier session of this process
     return S3Access(
         key,
         settings["secret.key"] if key else None,
         settings["session.token"] if key else None,
-        "Anonymous" in (settings["aws.credentials.provider"] or ""),
+        anonymous,
         scheme,
         endpoint.rstrip("/"),
         _region(bucket, settings["endpoint.region"], endpoint),
