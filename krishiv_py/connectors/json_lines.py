@@ -484,6 +484,8 @@ class JsonLines:
         empty = None
         for values, field in zip(table.combine_chunks().columns, self.schema, strict=True):
             array = values.chunk(0) if values.num_chunks else pa.nulls(0, values.type)
+            if _has_infinite(array):
+                return None
             empty = array.is_null() if empty is None else pc.and_(empty, array.is_null())
             if pa.types.is_timestamp(array.type) and array.type.unit == "ns":
                 array = pc.floor_temporal(array, unit="microsecond")
@@ -491,6 +493,15 @@ class JsonLines:
             arrays.append(fit(array, field.type, FILE, (field.name,)) if nested else array.cast(field.type))
         none = np.zeros(table.num_rows, np.bool_) if empty is None else flags(empty)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema), none
+
+
+def _has_infinite(array: pa.Array) -> bool:
+    """Return whether Arrow has read a number as infinite: it does so, in place of refusing it, where one has many digits."""
+    if pa.types.is_floating(array.type):
+        return bool(pc.any(pc.is_inf(array)).as_py())
+    if pa.types.is_struct(array.type):
+        return any(map(_has_infinite, array.flatten()))
+    return pa.types.is_list(array.type) and _has_infinite(array.flatten())
 
 
 def blocks(stream: Any, size: int) -> Iterator[bytes]:

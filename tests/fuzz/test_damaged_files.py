@@ -246,6 +246,17 @@ KINDS: Final[dict[str, tuple[type[FileReader], Callable[[Choose, list[Row]], byt
 }
 
 
+@pytest.mark.parametrize("number", ["-199999999999999999999e+300", "199999999999999999999e300", "1e999"])
+@pytest.mark.parametrize("lines", [1, 300])
+def test_a_number_beyond_all_doubles_is_malformed(number: str, lines: int, tmp_path: Path) -> None:
+    """Arrow refuses one with few digits, and reads one with many as infinite."""
+    rows = [f'{{"id": {n}, "user": "a", "at": {n}, "x": {n}.5}}' for n in range(lines)]
+    (tmp_path / "a.json").write_text("\n".join([*rows, f'{{"id": 7, "user": "a", "at": 7, "x": {number}}}']) + "\n")
+    batches, aside = read(JsonReader, tmp_path / "a.json", ASIDE, known=NAMES)
+    assert [m.line for m in aside] == [lines + 1]
+    assert [x for batch in batches for x in batch["x"].to_pylist()] == [n + 0.5 for n in range(lines)]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @MANY
 @given(st.integers(0, 2**63))
@@ -257,6 +268,7 @@ def test_a_file_gives_all_its_rows_or_is_reported_to_break_off(kind: str, seed: 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"a.{kind}"
         path.write_bytes(damaged(draw, written(draw, rows)))
+        nothing = path.stat().st_size == 0  # not written yet, as far as a reader can tell
         batches, aside = read(reader, path, ASIDE, **more)
         said = refused(reader, path, **more)
     actual = sum(batch.num_rows for batch in batches)
@@ -266,5 +278,5 @@ def test_a_file_gives_all_its_rows_or_is_reported_to_break_off(kind: str, seed: 
         assert actual == 0 or aside[-1].line is not None or f"after {actual} rows" in aside[-1].problem
         assert said and f"/a.{kind}" in said
     else:
-        assert actual == len(rows)
+        assert actual == (0 if nothing else len(rows))
     event("malformed" if aside else "whole")
