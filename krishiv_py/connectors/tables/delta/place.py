@@ -121,7 +121,7 @@ class OpenTable:
             except RAISED:
                 self._folder = None  # what is wrong is said by the next line, or it has passed
         self._table = opened(path, storage)
-        if self._table is None and self.note and not os.path.exists(self.note):
+        if self._table is None and self.note and _is_gone(self.note):
             then, hint = "another table would be made below the place of a mount", "mount it or put it back"
             raise OperatorError("the folder of a Delta table is gone", got=shown(path), then=then, hint=hint, transient=True)
         return self._table
@@ -187,3 +187,12 @@ def without_secrets(problem: BaseException, storage: Mapping[str, str]) -> str:
         if is_secret(name) and value:
             text = text.replace(value, HIDDEN)
     return text
+
+
+def _is_gone(path: str) -> bool:
+    """Return whether a file is not there; one that may not be looked at is an error of its own."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return False
