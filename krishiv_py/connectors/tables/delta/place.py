@@ -190,9 +190,9 @@ def without_secrets(problem: BaseException, storage: Mapping[str, str]) -> str:
 
 
 def _is_gone(path: str) -> bool:
-    """Return whether a file is not there; one that may not be looked at is an error of its own."""
+    """Return whether a file is not there; of one that may not be looked at, the write says what is wrong."""
     try:
         os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
+    except OSError as problem:
+        return isinstance(problem, (FileNotFoundError, NotADirectoryError))
     return False
