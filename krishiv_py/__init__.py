@@ -100,6 +100,7 @@ from krishiv_py.plan.aggregates.user import Aggregator, udaf
 from krishiv_py.plan.described import WindowAssigner
 from krishiv_py.plan.expressions.expr import Case, Expr, coalesce, col, concat, func, greatest, least, lit, when
 from krishiv_py.plan.expressions.udfs import ColumnFunction, udf
+from krishiv_py.plan.processing import Context, Row
 from krishiv_py.plan.options.late import CountByKeyLateEventHandler, CountingLateEventHandler, LateEventHandler, LateRows
 from krishiv_py.plan.options.query import Batches, StateTtlConfig
 from krishiv_py.plan.options.triggers import Interval, OpenWindows, Trigger, WindowTrigger
@@ -138,6 +139,8 @@ else:
 
 __all__ = [
     "AggCall",
+    "Context",
+    "Row",
     "AggregateOverflowError",
     "Aggregator",
     "Batches",

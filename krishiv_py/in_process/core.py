@@ -288,7 +288,7 @@ class Core:
     def moment(self, now_us: int, begun_us: int | None) -> Moment:
         """Return what is in force, for a batch that begins now."""
         now = self.in_force
-        return Moment(now.watermark_us, now_us, now.calls_triggers, now.others, begun_us, self.before)
+        return attrs.evolve(now, now_us=now_us, begun_us=begun_us, before=self.before)
 
     def stepped(self, now_us: int) -> Moment:
         """Return what was in force in the last step, for who changes the state between two batches."""

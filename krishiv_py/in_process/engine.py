@@ -800,9 +800,9 @@ def _restore(core: Core, state: StateLog, values: Mapping[Key, bytes], note: Map
             bucket.meta = meta
         stage.buckets[0].open_windows, stage.buckets[0].open_rows = kept["open"]  # of all buckets, until their next step
         stage.counters, stage.left = under_new_names(kept["counters"]), kept["left"]
-        watermark_us, now_us, calls_triggers, others, begun_us, before = kept["handed"]
+        watermark_us, now_us, calls_triggers, others, begun_us, before, *newest = kept["handed"]
         early = None if before is None else tuple(before)
-        stage.handed = Moment(watermark_us, now_us, calls_triggers, tuple(others), begun_us, early)
+        stage.handed = Moment(watermark_us, now_us, calls_triggers, tuple(others), begun_us, early, *newest)
     for (number, named, name), value in values.items():
         kind, _, place = named.partition(".")
         bucket = core.stages[number].buckets[int(place or 0)]

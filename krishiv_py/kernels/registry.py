@@ -26,7 +26,7 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import UNSET
 
 if TYPE_CHECKING:
-    from krishiv_py.kernels import dedup
+    from krishiv_py.kernels import dedup, process
     from krishiv_py.kernels.joins import asof, interval, windowed
     from krishiv_py.kernels.windows import count as counts
     from krishiv_py.kernels.windows.fixed import panes, triggered
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from krishiv_py.kernels.windows.session import plain as sessions
 else:
     dedup = lazy("krishiv_py.kernels.dedup")
+    process = lazy("krishiv_py.kernels.process")
     asof = lazy("krishiv_py.kernels.joins.asof")
     interval = lazy("krishiv_py.kernels.joins.interval")
     windowed = lazy("krishiv_py.kernels.joins.windowed")
@@ -141,6 +142,7 @@ _PLAIN: Final[dict[str, Made]] = {
     "capped session": ("sessions with a longest duration", lambda spec: capped.CappedSessionOperator(spec)),
     "rows": ("rows as they are", RowsOperator),
     "deduplication": ("deduplication", lambda spec: dedup.DedupOperator(spec)),
+    "process": ("process function", lambda spec: process.ProcessOperator(spec)),
     "as-of join": ("as-of join", lambda spec: asof.AsofOperator(spec)),
     "window join": ("window join", lambda spec: windowed.WindowJoinOperator(spec)),
     "interval join": ("interval join", lambda spec: interval.IntervalJoinOperator(spec)),

@@ -169,6 +169,8 @@ class Moment:
     before : tuple of int or None
         What was in force in the batch before, by every clock, for plans that judge rows by it (SEMANTICS §4.6); None where that
         makes no difference.
+    newest_us : int
+        The largest event time of all sources, once the input has ended; ``UNSET`` until then.
     others : tuple of int
         Of a plan with several clocks, what is in force by the other clocks; `watermark_us` is by the first.
     """
@@ -179,6 +181,7 @@ class Moment:
     others: tuple[int, ...] = ()
     begun_us: int | None = None
     before: tuple[int, ...] | None = None
+    newest_us: int = UNSET
 
     def at(self, times: Times) -> Moment:
         """Return the moment of a stage that follows the clocks by these `times`; the infinities stay what they are."""

@@ -443,7 +443,8 @@ class Clocks:
     def moment(self, now_us: int | None = None) -> Moment:
         """Return what was in force when it was last settled."""
         first, *others = (t.current for t in self.trackers)
-        return Moment(first, now_us, others=tuple(others))
+        newest_us = newest_of(t.newest for t in self.trackers) if first == END_OF_TIME else UNSET
+        return Moment(first, now_us, others=tuple(others), newest_us=newest_us)
 
     def _pass_over(self, quiet: QuietSides, now_us: int) -> None:
         """Let the clocks of a silent side go on with those of the other one."""
@@ -522,7 +523,14 @@ def no_such_source(source: object, known: Sequence[str]) -> PlanError:
 
 def moment_of(saved: dict[str, Any], now_us: int) -> Moment:
     """Return what is in force by what :meth:`Clocks.saved` gave."""
-    return Moment(saved["tracker"]["current"], now_us, others=tuple(t["current"] for t in saved.get("others", ())))
+    first, *others = trackers = [saved["tracker"], *saved.get("others", ())]
+    newest_us = newest_of(t.get("newest", {}) for t in trackers) if first["current"] == END_OF_TIME else UNSET
+    return Moment(first["current"], now_us, others=tuple(t["current"] for t in others), newest_us=newest_us)
+
+
+def newest_of(by_source: Iterable[Mapping[str, int]]) -> int:
+    """Return the largest event time that clocks know of their sources."""
+    return max((us for newest in by_source for us in newest.values()), default=UNSET)
 
 
 def _silent(side: Sequence[WatermarkTracker], now_us: int, after_us: int) -> bool:

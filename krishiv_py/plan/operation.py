@@ -160,6 +160,8 @@ class Operation:
         Properties that all operations of its class share.
     remembers : bool
         Whether its state changes as the watermark passes, though nothing waits for it: rows go, or join what they belong to.
+    by_clock : bool
+        Whether it sees the processing time on record, and the largest event time at the end of input.
     late_by : {"windows", "state", "time", "never"}
         What decides under ``late_rule("window")`` that a row is late: the windows of its time, windows that only the state
         knows, its time as under ``"event"``, or nothing.
@@ -175,6 +177,7 @@ class Operation:
     kind: ClassVar[str]
     nature: ClassVar[OperationTraits]
     remembers: ClassVar[bool] = False
+    by_clock: ClassVar[bool] = False
     late_by: ClassVar[LateBy] = "time"
     aggs = cast("tuple[AggCall, ...]", ())  # not annotated: operations that have them have a field of the name
     result_columns = cast("Output | None", None)

@@ -6,13 +6,18 @@ import collections.abc
 import dataclasses
 import datetime as dt
 import decimal
+import inspect
+import itertools
+import operator
 import typing
 import weakref
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
+import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import SchemaError, failure_text
+from krishiv_py.errors import PlanError, SchemaError, failure_text, shown
 from krishiv_py.plan.names import quoted
 from krishiv_py.types import nearest_type, type_text
 
@@ -147,3 +152,143 @@ def as_values(row: Any) -> Any:
     if isinstance(row, dict):
         return {name: as_values(value) for name, value in row.items()}
     return row
+
+
+Build: TypeAlias = "Callable[[Any], Any]"
+
+
+def reader_of(type_: Any) -> Build | None:
+    """Return what makes a value of a type of a field from what Arrow gives of it; None where that is the value itself."""
+    origin, given = typing.get_origin(type_), typing.get_args(type_)
+    if origin is typing.Annotated:
+        return reader_of(given[0])
+    parts = [part for part in given if part is not type(None) and part is not Ellipsis]
+    if origin in (list, tuple, set, frozenset, collections.abc.Sequence):
+        inner, kind = reader_of(parts[0]), list if origin is collections.abc.Sequence else origin
+        if inner is None and kind is list:
+            return None
+        return _nullable(lambda values: kind(values if inner is None else map(inner, values)))
+    if origin in (dict, collections.abc.Mapping):
+        value = reader_of(parts[1])
+        return _nullable(lambda pairs: {k: v if value is None else value(v) for k, v in pairs})
+    if len(parts) == 1 and origin is not None and origin is not typing.Literal:
+        return reader_of(parts[0])
+    if type_ in (list, dict, tuple, set) or hasattr(type_, "__supertype__"):
+        return None
+    fields = row_fields(type_)
+    return None if fields is None else _nullable(_maker(type_, fields))
+
+
+def _nullable(build: Build) -> Build:
+    return lambda value: None if value is None else build(value)
+
+
+def _maker(kind: type, fields: dict[str, Any]) -> Build:
+    readers = {name: reader for name, type_ in fields.items() if (reader := reader_of(type_)) is not None}
+    if typing.is_typeddict(kind):
+        return lambda value: {n: readers[n](v) if n in readers else v for n, v in value.items()}
+    names = _arguments(kind, fields)
+    return lambda value: kind(**{names[n]: readers[n](v) if n in readers else v for n, v in value.items()})
+
+
+def _arguments(kind: type, fields: Iterable[str]) -> dict[str, str]:
+    """Return what the constructor of a class calls its fields."""
+    aliases = {a.name: a.alias for a in getattr(kind, "__attrs_attrs__", ())}
+    return {name: aliases.get(name) or name for name in fields}
+
+
+@attrs.frozen(eq=False)
+class RecordClass:
+    """A class whose fields are columns: of rows, or of the value that is kept for each key.
+
+    Attributes
+    ----------
+    kind : type
+        The user's class.
+    schema : pyarrow.Schema
+        Its fields as columns.
+    """
+
+    kind: type
+    schema: pa.Schema
+    readers: dict[str, Build | None] = attrs.field(init=False)
+
+    @readers.default
+    def _readers(self) -> dict[str, Build | None]:
+        return {name: reader_of(type_) for name, type_ in (row_fields(self.kind) or {}).items()}
+
+    def new(self) -> Any:
+        """Return the state of a key that has none."""
+        if typing.is_typeddict(self.kind):
+            return dict.fromkeys(self.schema.names)
+        missing = _required(self.kind)
+        return self.kind(**dict.fromkeys(missing))
+
+    def read(self, columns: Mapping[str, list[Any]]) -> list[Any]:
+        """Return a value for each row of columns, as Python lists."""
+        built = {}
+        for name, values in columns.items():
+            reader = self.readers[name]
+            built[name] = values if reader is None else list(map(reader, values))
+        if typing.is_typeddict(self.kind):
+            return [dict(zip(built, row, strict=True)) for row in zip(*built.values(), strict=True)]
+        names = list(_arguments(self.kind, built).values())
+        kind = self.kind
+        if names == list(_positional(kind)):
+            return list(itertools.starmap(kind, zip(*built.values(), strict=True)))
+        return [kind(**dict(zip(names, row, strict=True))) for row in zip(*built.values(), strict=True)]
+
+    def written(self, values: Sequence[Any]) -> dict[str, list[Any]]:
+        """Return the columns of some values, as Python lists."""
+        of_dicts = typing.is_typeddict(self.kind)
+        columns = {}
+        for name in self.schema.names:
+            column = [v.get(name) for v in values] if of_dicts else list(map(operator.attrgetter(name), values))
+            type_ = self.schema.field(name).type
+            columns[name] = [stored_value(value, type_) for value in column] if pa.types.is_nested(type_) else column
+        return columns
+
+
+def stored_value(value: Any, type_: pa.DataType) -> Any:
+    """Return a value as Arrow takes it for a type: objects of classes as dicts, maps as pairs."""
+    if value is None or not pa.types.is_nested(type_):
+        return value
+    if pa.types.is_map(type_):
+        return [(key, stored_value(item, type_.item_type)) for key, item in value.items()]
+    if pa.types.is_struct(type_):
+        fields = value if isinstance(value, dict) else {f.name: getattr(value, f.name) for f in type_}
+        return {f.name: stored_value(fields.get(f.name), f.type) for f in type_}
+    return [stored_value(each, type_.value_type) for each in value]
+
+
+def _required(kind: type) -> list[str]:
+    """Return the arguments without a default of a constructor: fields that are nullable."""
+    parameters = inspect.signature(kind).parameters.values()
+    return [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+def _positional(kind: type) -> list[str]:
+    parameters = inspect.signature(kind).parameters.values()
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+
+def state_class(kind: object, schema_of: Callable[[Any], pa.Schema]) -> RecordClass:
+    """Return the class of the state of a key, checked.
+
+    Raises
+    ------
+    PlanError
+        For what is no class with fields, and for a field that has neither a default nor can be null.
+    """
+    fields = row_fields(kind)
+    if fields is None or not isinstance(kind, type):
+        hint = "write a dataclass or an attrs class with a default for each field, and give the class: state=Seen"
+        raise PlanError("`state` is not a class with fields", got=shown(kind), hint=hint)
+    filled = _required(kind) if not typing.is_typeddict(kind) else [n for n in fields if n in kind.__required_keys__]  # type: ignore[attr-defined]
+    names = {argument: name for name, argument in _arguments(kind, fields).items()}
+    for argument in filled:
+        name = names.get(argument, argument)
+        if type(None) not in typing.get_args(fields.get(name, Any)):
+            got, then = f"{kind.__name__}.{name}", "a key without rows has no value for it"
+            raise PlanError("a field of state needs a default, or is nullable", got=got, then=then, hint=f"write `{name}: ... = 0`")
+    return RecordClass(kind, schema_of(kind))

@@ -69,6 +69,7 @@ def uses_ledger(spec: OperatorSpec) -> bool:
         or spec.watermark.idle_advance_us is not None
         or spec.watermark._by_clock
         or spec.watermark.by_row
+        or spec.operation.by_clock
         or spec.options.trigger._period_us is not None
         or (ttl is not None and ttl.clock == "processing")
     )

@@ -1,0 +1,149 @@
+"""The user's own logic by key: process functions with state and timers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from krishiv_py.api.options import OptionMethods
+from krishiv_py.errors import ColumnError, PlanError, shown, unknown_column
+from krishiv_py.plan.durations import Duration
+from krishiv_py.plan.operation import passing
+from krishiv_py.plan.options.late import OnError
+from krishiv_py.plan.processing import AtEnd, ProcessFn, ProcessOrder, processing
+from krishiv_py.plan.row_classes import row_fields, state_class
+from krishiv_py.plan.schema import SchemaLike, as_schema
+
+if TYPE_CHECKING:
+    from krishiv_py.api.stages.results import ResultStream
+
+
+@attrs.frozen(eq=False, repr=False)
+class ProcessMethods(OptionMethods):
+    """A stage whose rows can go through a user's own logic."""
+
+    def process(
+        self,
+        function: ProcessFn,
+        *,
+        returns: SchemaLike,
+        state: type[Any] | None = None,
+        order: ProcessOrder = "time",
+        order_by: str | Sequence[str] = (),
+        at_end: AtEnd = "fire",
+        on_error: OnError = "fail",
+        ttl: Duration | None = None,
+        event_time: str | None = None,
+        version: str | None = None,
+    ) -> ResultStream:
+        """Call a function of your own for the rows and the timers of each key, in order of event time (SEMANTICS §14).
+
+        A row is settled when no accepted row before it can come: when it is more than the allowed lateness behind the
+        watermark. Settled rows and due timers of a key reach the function as one sequence, at equal times the timer first. So
+        results are the same however rows came in batches, over restarts, on every engine.
+
+        Parameters
+        ----------
+        function : object
+            An object with ``on_row(row, state, ctx)`` and, where it sets timers, ``on_timer(name, state, ctx)``; or a
+            function of row, state and context. Both give rows: they are generators, or return a list or None. A row comes as
+            the class that the first parameter is annotated with, else as :class:`~krishiv_py.Row`. An optional
+            ``on_end(state, ctx)`` is called once for each key with state, when the input has ended.
+        returns : schema
+            The columns of the rows that it gives: a text such as ``"orders bigint"``, an Arrow schema or a class.
+        state : type, optional
+            The class of the state of a key: a dataclass, an attrs class, a TypedDict or a pydantic model, whose fields have
+            defaults or are nullable. A new one is made at the first row of a key.
+        order : {"time", "arrival"}
+            Wait until rows are settled, or call the function for the rows of a batch as they arrive, and for timers after them:
+            then results depend on arrival.
+        order_by : str or sequence of str
+            Columns that order rows of equal time, ascending, nulls last; then rows go by arrival.
+        at_end : {"fire", "seen"}
+            When the input ends: fire the timers that are left once, or only those up to the largest event time. What is
+            dropped is counted as ``timers_dropped``.
+        on_error : {"fail", "side_output"}
+            Stop the query when the function raises, or send the row to the late output and undo what the call did.
+        ttl : int or timedelta or str, optional
+            Forget the state of a key so long after its last call, by event time; ``int`` is milliseconds.
+        event_time : str, optional
+            The column of `returns` that is the event time of results; never before the time of the call. Without it results
+            have the time of the call, in a column that is called like the time column.
+        version : str, optional
+            What a checkpoint knows the function by; its qualified name unless given. A query whose function has another one
+            does not go on from the state of this one.
+
+        Returns
+        -------
+        ResultStream
+            The columns of the key, the time, and those of `returns`. It can be run, or be windowed, joined and processed in
+            another stage.
+
+        Raises
+        ------
+        PlanError
+            For what is no function, a class in place of an object, ``async def``, and options that do not apply.
+        SchemaError
+            For a class with types that no column can have.
+        ColumnError
+            For columns that do not exist, and names of `returns` that the key or the time has.
+
+        Examples
+        --------
+        >>> import attrs
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> @attrs.define
+        ... class Seen:
+        ...     orders: int = 0
+        >>> class Idle:
+        ...     def on_row(self, row, state, ctx):
+        ...         state.orders += 1
+        ...         ctx.timer("idle", after="10 minutes")
+        ...     def on_timer(self, name, state, ctx):
+        ...         yield {"orders": state.orders}
+        ...         ctx.forget()
+        >>> orders = stream_of("user string, at bigint").watermark("at", "5 s")
+        >>> idle = orders.key_by("user").process(Idle(), returns="orders bigint", state=Seen)
+        >>> driver = Driver(idle)
+        >>> _ = driver.send([{"user": "a", "at": 0}, {"user": "a", "at": 60_000}])
+        >>> driver.close().results.to_pylist()
+        [{'user': 'a', 'at': 660000, 'orders': 2}]
+        """
+        time = self._draft.input.column
+        rows = passing(self._row_schema())
+        columns = [order_by] if isinstance(order_by, str) else list(order_by)
+        known = [f.name for f in rows]
+        for name in columns:
+            if name not in known:
+                raise unknown_column(name, known, "process(order_by=)")
+        given = as_schema(returns)
+        if event_time is not None and event_time not in given.names:
+            raise unknown_column(event_time, given.names, "process(event_time=)")
+        if event_time is not None and given.field(event_time).type != self._row_schema().field(time).type:
+            got, type_ = f"{event_time} {given.field(event_time).type}", self._row_schema().field(time).type
+            raise PlanError("the event time of results has the type of the time column", got=got, hint=f"declare it as {type_}")
+        taken = {*self._draft.keys, *(() if event_time is not None else (time,))}
+        if doubled := [name for name in given.names if name in taken]:
+            then = "results have the key and the time of the call anyway"
+            hint = f'leave it out of `returns`, or write event_time="{doubled[0]}"' if doubled[0] == time else "leave it out"
+            raise ColumnError("a column of `returns` is the key or the time", got=shown(doubled[0]), then=then, hint=hint)
+        operation = processing(
+            function,
+            given,
+            None if state is None else state_class(state, as_schema),
+            order=order,
+            order_by=tuple(columns),
+            at_end=at_end,
+            on_error=on_error,
+            ttl=ttl,
+            event_time=event_time,
+            time=time,
+            version=version,
+        )
+        if (kind := operation.callbacks.row_class) is not None:
+            for name in row_fields(kind) or ():
+                if name not in known:
+                    raise unknown_column(name, known, f"process(): {kind.__name__}")
+        return self._results(self._draft.doing(operation))

@@ -1,0 +1,94 @@
+"""A table of one row a key: a log of written rows by the hash of the key, of which the newest counts.
+
+::
+
+    run 1    a: 3   b: 1   c: 7        table    a: 4   b: gone   c: 7
+    run 2    a: 4   b: gone
+
+A batch looks up the keys that it brings and appends what became of them; tails of equal size are merged, and keep the newest
+row of a key. So a batch costs what it brings, whatever is in the table.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.arrays.grouping import group, group_rows
+from krishiv_py.arrays.sorting import sorted_unique
+from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.kernels.state.store import Bucket
+from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
+
+LIVE: Final = "__live"
+"""False in the row of a key that was deleted."""
+
+
+class KeyTable:
+    """See the module's docstring.
+
+    Parameters
+    ----------
+    bucket : Bucket
+        Where it is.
+    name : str
+        What its tables are called.
+    keys, values : list of pyarrow.Field
+        The columns of the key, and the others.
+    """
+
+    def __init__(self, bucket: Bucket, name: str, keys: list[pa.Field], values: list[pa.Field]) -> None:
+        self._names = [field.name for field in keys]
+        self._values = [field.name for field in values]
+        self._schema = pa.schema([pa.field(HASH, pa.int64()), *keys, pa.field(LIVE, pa.bool_()), *values])
+        self._log = KeyedLog(bucket, name, self._schema, self._newest)
+
+    def __len__(self) -> int:
+        return len(self._log)
+
+    def lookup(self, keys: pa.Table, hashes: Ints) -> tuple[pa.Table, Ints]:
+        """Return the rows of some keys, and of each key the position of its row among them, -1 where it has none.
+
+        `keys` has each key once, under the names of the columns of the key, with its hash.
+        """
+        rows = self._log.lookup(sorted_unique(hashes))
+        places = np.full(keys.num_rows, -1, np.int64)
+        if rows.num_rows:
+            ids = group_rows(self._names, keys, rows).ids[keys.num_rows :]
+            mine = ids < keys.num_rows  # of other keys of the same hash nothing was asked
+            places[ids[mine]] = np.flatnonzero(mine)  # of several writes to one place the last one counts
+            live = rows[LIVE].to_numpy()
+            places[(places >= 0) & ~live[places]] = -1
+        return rows, places
+
+    def of_hashes(self, hashes: Ints) -> pa.Table:
+        """Return the rows of the keys with these hashes."""
+        return self._live(self._log.lookup(sorted_unique(hashes)))
+
+    def write(self, keys: pa.Table, hashes: Ints, live: Mask, values: list[pa.Array | pa.ChunkedArray]) -> None:
+        """Put rows in place of those of their keys, or delete the keys where `live` is false; each key once."""
+        columns = [pa.array(hashes), *(keys[k] for k in self._names), pa.array(live), *values]
+        self._log.append(pa.Table.from_arrays(columns, schema=self._schema))
+
+    def rows(self) -> pa.Table:
+        """Return the row of each key, with a column that says when it was written."""
+        return self._live(self._log.written())
+
+    def drop(self, dead: DeadKeys) -> pa.Table:
+        """Take keys out; returns their rows."""
+        return self._live(self._log.remove(dead.hashes, dead.rows))
+
+    def _live(self, rows: pa.Table) -> pa.Table:
+        newest = self._newest(rows, True)
+        return newest
+
+    def _newest(self, rows: pa.Table, oldest: bool) -> pa.Table:
+        """Return the newest row of every key; deletions are not needed any more once nothing older is left."""
+        groups = group([rows[k] for k in self._names], rows.num_rows)
+        last = np.empty(groups.n, np.int64)
+        last[groups.ids] = np.arange(rows.num_rows)
+        if oldest:
+            last = last[rows[LIVE].to_numpy()[last]]
+        return pick(rows, np.sort(last))

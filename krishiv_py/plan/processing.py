@@ -1,0 +1,409 @@
+"""Process functions: a user's own logic over the rows and the timers of each key, in event time (SEMANTICS §14).
+
+Rows and timers of a key reach the function as one sequence. At equal times the timer comes first::
+
+    key a    row 0 ── row 30 ──────── timer 90 ── row 90 ──►  time
+             │ timer("idle", after=60)    ▲
+             └──────────── moved by the row at 30
+
+What the function gives depends on this sequence alone, and so not on how rows were cut into batches.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime as dt
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.errors import PlanError, shown
+from krishiv_py.plan.checks import a_function, is_async, one_of
+from krishiv_py.plan.durations import Duration, TimePoint, show_us, time_point_us, to_us
+from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing
+from krishiv_py.plan.options.late import OnError
+from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
+from krishiv_py.plan.options.triggers import Trigger
+from krishiv_py.plan.row_classes import RecordClass, row_fields
+from krishiv_py.plan.schema import TimeKind
+
+ProcessOrder: TypeAlias = Literal["time", "arrival"]
+AtEnd: TypeAlias = Literal["fire", "seen"]
+MOST_TIMERS: Final = 1_000
+"""So many timers of a key may fire with no row between them."""
+_ZERO: Final = dt.datetime(1970, 1, 1)
+_ZERO_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_US: Final = dt.timedelta(microseconds=1)
+
+
+def time_of(time_us: int, kind: TimeKind) -> Any:
+    """Return a time in µs as a value of a time column: milliseconds, or a datetime with or without UTC."""
+    if kind == "bigint_ms":
+        return time_us // 1_000
+    return (_ZERO_UTC if kind == "timestamp" else _ZERO) + time_us * _US
+
+
+class Context:
+    """The key, the time and the timers of one call of a process function.
+
+    A query makes it. A test of a function may make one: ``Context("a", 1_000)``.
+
+    Parameters
+    ----------
+    key : object
+        The value of the key column; of several a tuple; None without a key.
+    time : int or datetime
+        The event time of the call, of the type of the time column: milliseconds for ``bigint``.
+    clock : datetime, optional
+        The processing time on record of the batch.
+
+    Examples
+    --------
+    >>> from krishiv_py import Context
+    >>> ctx = Context("a", 1_000)
+    >>> ctx.timer("idle", after="10 minutes")
+    >>> ctx.timers
+    {'idle': 601000}
+    """
+
+    __slots__ = (
+        *("_changed", "_closing", "_dropped", "_due", "_fires", "_forgotten", "_kind", "_lengths", "_now", "_refused"),
+        *("clock", "key"),
+    )
+
+    def __init__(self, key: Any = None, time: TimePoint = 0, clock: dt.datetime | None = None) -> None:
+        timed = isinstance(time, dt.datetime)
+        kind: TimeKind = "bigint_ms" if not timed else "timestamp_ntz" if time.tzinfo is None else "timestamp"
+        self._kind: TimeKind = kind
+        self._now = time_point_us(time, "time")
+        self._due: dict[str, int] = {}
+        self._changed = False
+        self._forgotten = False
+        self._refused: str | None = None
+        self._lengths: dict[str, int] = {}
+        self._fires = True
+        self._closing = False
+        self._dropped = 0
+        self.key = key
+        self.clock = clock
+
+    @property
+    def time(self) -> Any:
+        """The event time of the row or the timer, of the type of the time column; it never goes back."""
+        return time_of(self._now, self._kind)
+
+    @property
+    def timers(self) -> Mapping[str, Any]:
+        """The timers of the key that are set, with their times."""
+        return {name: time_of(us, self._kind) for name, us in self._due.items()}
+
+    def timer(self, name: str, *, after: Duration | None = None, at: TimePoint | None = None) -> None:
+        """Set a timer of the key, or move the one of this name.
+
+        Parameters
+        ----------
+        name : str
+            Its name; a key has one timer of a name.
+        after : int or timedelta or str, optional
+            How long after :attr:`time`; ``int`` is milliseconds.
+        at : int or datetime, optional
+            When, of the type of the time column. One at or before :attr:`time` is the next call of the key.
+        """
+        if type(name) is not str:
+            raise PlanError("a timer has a name", got=shown(name), hint='write ctx.timer("idle", after="10 minutes")')
+        if (after is None) == (at is None):
+            got = "neither" if after is None else "both"
+            raise PlanError("a timer has one time: `after` or `at`", got=got, hint='write ctx.timer("idle", after="10 minutes")')
+        if not self._fires:
+            hint = "write a class with `def on_timer(self, name, state, ctx)`"
+            raise PlanError("a timer is set, and the function has no on_timer", got=shown(name), hint=hint)
+        if self._closing:
+            self._dropped += 1
+            return
+        if after is None:
+            assert at is not None
+            due = time_point_us(at, "at")
+        else:
+            due = self._now + self._length(after)
+        self._due[name] = due
+        self._changed = True
+
+    def _length(self, after: Duration) -> int:
+        if type(after) is not str:
+            return to_us(after, "after", allow_zero=True)
+        length = self._lengths.get(after)
+        if length is None:
+            length = self._lengths[after] = to_us(after, "after", allow_zero=True)
+        return length
+
+    def cancel(self, name: str) -> None:
+        """Remove the timer of this name, if the key has it."""
+        if self._due.pop(name, None) is not None:
+            self._changed = True
+
+    def forget(self) -> None:
+        """Drop the state and the timers of the key."""
+        self._forgotten = True
+        if self._due:
+            self._due.clear()
+            self._changed = True
+
+    def refuse(self, row: Any, reason: str) -> None:
+        """Send the row of this call to the late output; what the call did to state and timers, and its results, is undone.
+
+        Parameters
+        ----------
+        row : object
+            The row.
+        reason : str
+            What the late output says of it.
+        """
+        if not isinstance(reason, str) or not reason:
+            raise PlanError("a row is refused with a reason", got=shown(reason), hint='write ctx.refuse(row, "negative amount")')
+        self._refused = reason
+
+
+class RowFunction(Protocol):
+    """A process function with a call for each row; ``on_timer`` is needed where it sets timers."""
+
+    def on_row(self, row: Any, state: Any, ctx: Context, /) -> Iterable[Any] | None:
+        """Take a row."""
+
+
+class Row(tuple[Any, ...]):
+    """A row as a process function gets it where no class is named: ``row.amount`` or ``row["amount"]``."""
+
+    __slots__ = ()
+    _places: ClassVar[dict[str, int]] = {}
+
+    def __getitem__(self, name: Any) -> Any:
+        """Return the value of a column, by name or place."""
+        return tuple.__getitem__(self, self._places[name] if type(name) is str else name)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the value of a column."""
+        place = self._places.get(name)
+        if place is None:
+            raise AttributeError(f"the row has no column {name!r}, but {', '.join(self._places)}")
+        return tuple.__getitem__(self, place)
+
+    def __repr__(self) -> str:
+        return f"Row({', '.join(f'{n}={v!r}' for n, v in zip(self._places, self, strict=True))})"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values by column."""
+        return dict(zip(self._places, self, strict=True))
+
+
+def row_reader(kind: type | None, schema: pa.Schema, names: Sequence[str]) -> Callable[[list[pa.ChunkedArray]], list[Any]]:
+    """Return what makes objects of rows whose columns have these `names`, of a `schema`."""
+    fields = None if kind is None else row_fields(kind)
+    if kind is not None and fields is not None:
+        record = RecordClass(kind, pa.schema([schema.field(name) for name in fields]))
+        places = {name: names.index(name) for name in fields}
+        return lambda columns: record.read({name: values_of(columns[place]) for name, place in places.items()})
+    if kind is dict:
+        return lambda columns: [dict(zip(names, row, strict=True)) for row in zip(*map(values_of, columns), strict=True)]
+    members = {"__slots__": (), "_places": {name: place for place, name in enumerate(names)}}
+    row_type: Any = type("Row", (Row, collections.namedtuple("Row", names, rename=True)), members)  # noqa: PYI024
+    return lambda columns: list(map(row_type._make, zip(*map(values_of, columns), strict=True)))
+
+
+def values_of(column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column as Python has them."""
+    plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    values: list[Any] = column.to_numpy().tolist() if plain and not column.null_count else column.to_pylist()
+    return values
+
+
+ProcessFn: TypeAlias = "RowFunction | Callable[[Any, Any, Context], Iterable[Any] | None]"
+
+
+@attrs.frozen(eq=False)
+class Callbacks:
+    """The calls of a process function.
+
+    Attributes
+    ----------
+    function : object
+        The user's object or function.
+    name : str
+        What a checkpoint knows it by.
+    row_class : type or None
+        The class that rows come as; None where they come as :class:`~krishiv_py.Row`.
+    """
+
+    function: Any
+    name: str
+    row_class: type | None
+
+    @property
+    def on_row(self) -> Callable[[Any, Any, Context], Iterable[Any] | None]:
+        """Return the call for a row."""
+        method: Any = getattr(self.function, "on_row", self.function)
+        return method  # type: ignore[no-any-return]  # a user's
+
+    @property
+    def on_timer(self) -> Callable[[str, Any, Context], Iterable[Any] | None] | None:
+        """Return the call for a timer; None where the function has none."""
+        method: Any = getattr(self.function, "on_timer", None)
+        return method  # type: ignore[no-any-return]  # a user's
+
+    @property
+    def on_end(self) -> Callable[[Any, Context], Iterable[Any] | None] | None:
+        """Return the call at the end of input; None where the function has none."""
+        method: Any = getattr(self.function, "on_end", None)
+        return method  # type: ignore[no-any-return]  # a user's
+
+
+_CALLS: Final = ("on_row", "on_timer", "on_end")
+_WRITE: Final = "write a class with `def on_row(self, row, state, ctx)`, or a function of row, state and ctx"
+
+
+def callbacks_of(function: object, version: str | None) -> Callbacks:
+    """Return the calls of a user's process function.
+
+    Raises
+    ------
+    PlanError
+        For a class in place of an object, for what has no ``on_row``, and for ``async def``.
+    """
+    if inspect.isclass(function):
+        raise PlanError("process() takes an object, not its class", got=function.__name__, hint=f"write {function.__name__}()")
+    if not callable(getattr(function, "on_row", None)):
+        a_function(function, "not a process function", _WRITE)
+        name = getattr(function, "__qualname__", type(function).__name__)
+    else:
+        name = type(function).__qualname__
+    for call in _CALLS:
+        if is_async(getattr(function, call, None)):
+            then = "nobody awaits it: nothing would be done"
+            raise PlanError(f"{call} is async", got=f"async def {call}", then=then, hint=f"write it with def {call}")
+    on_row: Any = getattr(function, "on_row", function)
+    return Callbacks(function, name if version is None else version, _row_class(on_row))
+
+
+def _row_class(on_row: Callable[..., object]) -> type | None:
+    """Return the class that the first parameter is annotated with."""
+    try:
+        first = next(iter(inspect.signature(on_row, eval_str=True).parameters.values()), None)
+    except Exception:  # noqa: BLE001  # annotations of a user's can be anything
+        return None
+    return first.annotation if first is not None and isinstance(first.annotation, type) else None
+
+
+@attrs.frozen(eq=False)
+class Processing(Operation):
+    """Every key's rows and timers go through a user's function, as one sequence in event time.
+
+    Attributes
+    ----------
+    callbacks : Callbacks
+        The function.
+    returns : pyarrow.Schema
+        The columns that it gives, after those of the key.
+    state : RecordClass or None
+        The class of the state of a key.
+    order : {"time", "arrival"}
+        Whether rows wait until no row before them can come.
+    order_by : tuple of str
+        The columns that order rows of equal time, nulls last.
+    at_end : {"fire", "seen"}
+        Whether timers beyond the largest event time fire once when the input ends.
+    on_error : {"fail", "side_output"}
+        Whether a call that raises stops the query, or its row goes to the late output.
+    ttl_us : int or None
+        How long state lives after its last call, in event time.
+    event_time : str or None
+        The column of `returns` that is the event time of results; None: results have the time of the call.
+    time : str
+        The column that results have the time of the call in.
+    """
+
+    kind: ClassVar[str] = "process"
+    nature: ClassVar[OperationTraits] = OperationTraits("Process")
+    remembers: ClassVar[bool] = True
+    by_clock: ClassVar[bool] = True
+    late_by: ClassVar[LateBy] = "time"
+    callbacks: Callbacks
+    returns: pa.Schema
+    state: RecordClass | None = None
+    order: ProcessOrder = "time"
+    order_by: tuple[str, ...] = ()
+    at_end: AtEnd = "fire"
+    on_error: OnError = "fail"
+    ttl_us: int | None = None
+    event_time: str | None = None
+    time: str = ""
+
+    def identity(self) -> dict[str, str]:
+        return {"function": self.callbacks.name, "order": self.order, "order_by": repr(self.order_by)}
+
+    def describe(self) -> str:
+        name = self.callbacks.name
+        alive = "" if self.ttl_us is None else f", state for {show_us(self.ttl_us)} after its last call"
+        return f"{name} over rows and timers of a key in order of {self.order}{alive}"
+
+    def result_time(self, time_column: str) -> ResultTime | None:
+        return ResultTime("row", self.time if self.event_time is None else self.event_time)
+
+    def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
+        return explicit.filled(emit="final")
+
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
+        fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
+        if fires or options.emit_mode != "final":
+            hint = "leave .trigger, .accumulation, .with_pane and .emit out, and presets that set them"
+            raise PlanError("a process function knows neither triggers nor emit modes", got=options.describe(), hint=hint)
+        if options.ttl is not None:
+            hint = 'write .process(..., ttl="1 day")'
+            raise PlanError("the time to live of a process function is its own", got=options.describe(), hint=hint)
+
+    def unwaiting(self) -> str | None:
+        if self.order == "time":
+            return None
+        return "rows go to the function in the micro-batch in which they arrive"
+
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        return tuple(f.name for f in passing(row) if f.name not in self.keys or pa.types.is_floating(f.type))
+
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        keys = [row.field(k) for k in self.keys]
+        time = [] if self.event_time is not None else [pa.field(self.time, bound)]
+        return [*keys, *time, *self.returns]
+
+
+def processing(
+    function: object,
+    returns: pa.Schema,
+    state: RecordClass | None,
+    *,
+    order: ProcessOrder,
+    order_by: tuple[str, ...],
+    at_end: AtEnd,
+    on_error: OnError,
+    ttl: Duration | None,
+    event_time: str | None,
+    time: str,
+    version: str | None,
+) -> Processing:
+    """Return a checked :class:`Processing`."""
+    one_of(order, "order", ("time", "arrival"))
+    one_of(at_end, "at_end", ("fire", "seen"))
+    one_of(on_error, "on_error", ("fail", "side_output"))
+    return Processing(
+        callbacks_of(function, version),
+        returns,
+        state,
+        order,
+        order_by,
+        at_end,
+        on_error,
+        None if ttl is None else to_us(ttl, "ttl"),
+        event_time,
+        time,
+    )
