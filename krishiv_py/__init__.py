@@ -100,11 +100,11 @@ from krishiv_py.plan.aggregates.user import Aggregator, udaf
 from krishiv_py.plan.described import WindowAssigner
 from krishiv_py.plan.expressions.expr import Case, Expr, coalesce, col, concat, func, greatest, least, lit, when
 from krishiv_py.plan.expressions.udfs import ColumnFunction, udf
-from krishiv_py.plan.processing import Context, Row
 from krishiv_py.plan.options.late import CountByKeyLateEventHandler, CountingLateEventHandler, LateEventHandler, LateRows
 from krishiv_py.plan.options.query import Batches, StateTtlConfig
 from krishiv_py.plan.options.triggers import Interval, OpenWindows, Trigger, WindowTrigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.processing import Context, Row
 from krishiv_py.plan.running import Progress, TableVersion
 from krishiv_py.plan.windows.calendar import calendar_window
 from krishiv_py.plan.windows.lookback import SlidingWindows
@@ -139,8 +139,6 @@ else:
 
 __all__ = [
     "AggCall",
-    "Context",
-    "Row",
     "AggregateOverflowError",
     "Aggregator",
     "Batches",
@@ -151,6 +149,7 @@ __all__ = [
     "ColumnError",
     "ColumnFunction",
     "ConsoleSink",
+    "Context",
     "CountByKeyLateEventHandler",
     "CountingLateEventHandler",
     "DeltaSink",
@@ -186,6 +185,7 @@ __all__ = [
     "Query",
     "QueryStatus",
     "ResultStream",
+    "Row",
     "SchemaError",
     "Sender",
     "SenderClosedError",

@@ -26,8 +26,9 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import UNSET
 
 if TYPE_CHECKING:
-    from krishiv_py.kernels import dedup, process
+    from krishiv_py.kernels import dedup
     from krishiv_py.kernels.joins import asof, interval, windowed
+    from krishiv_py.kernels.process import operator as process
     from krishiv_py.kernels.windows import count as counts
     from krishiv_py.kernels.windows.fixed import panes, triggered
     from krishiv_py.kernels.windows.ranged import distinct, lookback
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from krishiv_py.kernels.windows.session import plain as sessions
 else:
     dedup = lazy("krishiv_py.kernels.dedup")
-    process = lazy("krishiv_py.kernels.process")
+    process = lazy("krishiv_py.kernels.process.operator")
     asof = lazy("krishiv_py.kernels.joins.asof")
     interval = lazy("krishiv_py.kernels.joins.interval")
     windowed = lazy("krishiv_py.kernels.joins.windowed")

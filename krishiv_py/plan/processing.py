@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.checks import a_function, is_async, one_of
-from krishiv_py.plan.durations import Duration, TimePoint, show_us, time_point_us, to_us
+from krishiv_py.plan.durations import END_OF_TIME, Duration, TimePoint, show_us, time_point_us, to_us
 from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing
 from krishiv_py.plan.options.late import OnError
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
@@ -34,6 +34,8 @@ ProcessOrder: TypeAlias = Literal["time", "arrival"]
 AtEnd: TypeAlias = Literal["fire", "seen"]
 MOST_TIMERS: Final = 1_000
 """So many timers of a key may fire with no row between them."""
+CLOCK: Final = "\x00"
+"""With this the names of timers by the clock begin, next to those by event time."""
 _ZERO: Final = dt.datetime(1970, 1, 1)
 _ZERO_UTC: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _US: Final = dt.timedelta(microseconds=1)
@@ -70,37 +72,77 @@ class Context:
     """
 
     __slots__ = (
-        *("_changed", "_closing", "_dropped", "_due", "_fires", "_forgotten", "_kind", "_lengths", "_now", "_refused"),
-        *("clock", "key"),
+        *("_closing", "_dropped", "_due", "_fires", "_forgotten", "_kind", "_lengths", "_now", "_now_us", "_refused"),
+        *("_replaced", "_soonest", "_state", "_touched", "clock", "key"),
     )
 
     def __init__(self, key: Any = None, time: TimePoint = 0, clock: dt.datetime | None = None) -> None:
         timed = isinstance(time, dt.datetime)
-        kind: TimeKind = "bigint_ms" if not timed else "timestamp_ntz" if time.tzinfo is None else "timestamp"
-        self._kind: TimeKind = kind
-        self._now = time_point_us(time, "time")
-        self._due: dict[str, int] = {}
-        self._changed = False
-        self._forgotten = False
-        self._refused: str | None = None
         self._lengths: dict[str, int] = {}
-        self._fires = True
-        self._closing = False
-        self._dropped = 0
+        self._state: Any = None
+        self._now = time_point_us(time, "time")
         self.key = key
         self.clock = clock
+        now_us = None if clock is None else time_point_us(clock, "clock")
+        kind: TimeKind = "bigint_ms" if not timed else "timestamp_ntz" if time.tzinfo is None else "timestamp"
+        self._begin(kind, fires=True, now_us=now_us)
+        self._enter({})
+
+    def _begin(self, kind: TimeKind, *, fires: bool, now_us: int | None) -> None:
+        """Prepare for a step: the kind of times, whether timers can fire, and the processing time on record."""
+        self._kind: TimeKind = kind
+        self._fires = fires
+        self._now_us = now_us
+
+    def _enter(self, due: dict[str, int]) -> None:
+        """Prepare for the calls of a key with these timers, µs."""
+        self._due = due
+        self._closing = self._touched = self._forgotten = self._replaced = False
+        self._dropped = 0
+        self._refused: str | None = None
+        self._least()
+
+    def _least(self) -> int:
+        """Find again when the first timer by event time is due."""
+        due = self._due
+        self._soonest = min((us for name, us in due.items() if name[:1] != CLOCK), default=END_OF_TIME) if due else END_OF_TIME
+        return self._soonest
+
+    def _taken_state(self) -> Any:
+        state, self._state, self._replaced = self._state, None, False
+        return state
 
     @property
     def time(self) -> Any:
-        """The event time of the row or the timer, of the type of the time column; it never goes back."""
+        """The event time of the row or the timer, of the type of the time column; in order of time it never goes back."""
         return time_of(self._now, self._kind)
 
     @property
     def timers(self) -> Mapping[str, Any]:
-        """The timers of the key that are set, with their times."""
-        return {name: time_of(us, self._kind) for name, us in self._due.items()}
+        """The timers of the key that are set, with their times; those by the clock have a datetime."""
+        return {
+            name.removeprefix(CLOCK): time_of(us, "timestamp" if name[:1] == CLOCK else self._kind)
+            for name, us in self._due.items()
+        }
 
-    def timer(self, name: str, *, after: Duration | None = None, at: TimePoint | None = None) -> None:
+    @property
+    def state(self) -> Any:
+        """The state that this call gave in place of the one that it got; to be set where the class cannot be changed."""
+        return self._state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._state = state
+        self._replaced = self._touched = True
+
+    def timer(
+        self,
+        name: str,
+        *,
+        after: Duration | None = None,
+        at: TimePoint | None = None,
+        clock: Literal["event", "processing"] = "event",
+    ) -> None:
         """Set a timer of the key, or move the one of this name.
 
         Parameters
@@ -108,30 +150,47 @@ class Context:
         name : str
             Its name; a key has one timer of a name.
         after : int or timedelta or str, optional
-            How long after :attr:`time`; ``int`` is milliseconds.
+            How long after :attr:`time`, or :attr:`clock`; ``int`` is milliseconds.
         at : int or datetime, optional
             When, of the type of the time column. One at or before :attr:`time` is the next call of the key.
+        clock : {"event", "processing"}
+            Whether it fires by event time, or by the processing time on record, after the other calls of its key.
+
+        Raises
+        ------
+        PlanError
+            Without a name, with no time or two, and where the function has no ``on_timer``.
         """
-        if type(name) is not str:
+        if type(name) is not str or name[:1] == CLOCK:
             raise PlanError("a timer has a name", got=shown(name), hint='write ctx.timer("idle", after="10 minutes")')
         if (after is None) == (at is None):
             got = "neither" if after is None else "both"
-            raise PlanError("a timer has one time: `after` or `at`", got=got, hint='write ctx.timer("idle", after="10 minutes")')
+            raise PlanError(
+                "a timer has one time: `after` or `at`", got=got, hint='write ctx.timer("idle", after="10 minutes")'
+            )
         if not self._fires:
             hint = "write a class with `def on_timer(self, name, state, ctx)`"
             raise PlanError("a timer is set, and the function has no on_timer", got=shown(name), hint=hint)
         if self._closing:
             self._dropped += 1
             return
-        if after is None:
-            assert at is not None
-            due = time_point_us(at, "at")
-        else:
-            due = self._now + self._length(after)
-        self._due[name] = due
-        self._changed = True
+        now_us = self._now
+        if clock != "event":
+            one_of(clock, "clock", ("event", "processing"))
+            if self._now_us is None:
+                raise PlanError("no processing time is on record", got=shown(name), hint="give the context of a test a clock")
+            name, now_us = f"{CLOCK}{name}", self._now_us
+        due_us = time_point_us(at, "at") if at is not None else now_us + self._length(after)
+        before_us = self._due.get(name)
+        self._due[name] = due_us
+        if name[:1] != CLOCK:
+            if due_us <= self._soonest:
+                self._soonest = due_us
+            elif before_us == self._soonest:
+                self._least()
 
-    def _length(self, after: Duration) -> int:
+    def _length(self, after: Duration | None) -> int:
+        assert after is not None
         if type(after) is not str:
             return to_us(after, "after", allow_zero=True)
         length = self._lengths.get(after)
@@ -139,17 +198,16 @@ class Context:
             length = self._lengths[after] = to_us(after, "after", allow_zero=True)
         return length
 
-    def cancel(self, name: str) -> None:
+    def cancel(self, name: str, *, clock: Literal["event", "processing"] = "event") -> None:
         """Remove the timer of this name, if the key has it."""
-        if self._due.pop(name, None) is not None:
-            self._changed = True
+        if self._due.pop(name if clock == "event" else f"{CLOCK}{name}", None) is not None:
+            self._least()
 
     def forget(self) -> None:
         """Drop the state and the timers of the key."""
-        self._forgotten = True
-        if self._due:
-            self._due.clear()
-            self._changed = True
+        self._forgotten = self._touched = True
+        self._due.clear()
+        self._soonest = END_OF_TIME
 
     def refuse(self, row: Any, reason: str) -> None:
         """Send the row of this call to the late output; what the call did to state and timers, and its results, is undone.
@@ -160,10 +218,18 @@ class Context:
             The row.
         reason : str
             What the late output says of it.
+
+        Raises
+        ------
+        PlanError
+            Without a reason.
         """
         if not isinstance(reason, str) or not reason:
-            raise PlanError("a row is refused with a reason", got=shown(reason), hint='write ctx.refuse(row, "negative amount")')
+            raise PlanError(
+                "a row is refused with a reason", got=shown(reason), hint='write ctx.refuse(row, "negative amount")'
+            )
         self._refused = reason
+        self._touched = True
 
 
 class RowFunction(Protocol):
@@ -208,7 +274,7 @@ def row_reader(kind: type | None, schema: pa.Schema, names: Sequence[str]) -> Ca
     if kind is dict:
         return lambda columns: [dict(zip(names, row, strict=True)) for row in zip(*map(values_of, columns), strict=True)]
     members = {"__slots__": (), "_places": {name: place for place, name in enumerate(names)}}
-    row_type: Any = type("Row", (Row, collections.namedtuple("Row", names, rename=True)), members)  # noqa: PYI024
+    row_type: Any = type("Row", (Row, collections.namedtuple("Row", names, rename=True)), members)
     return lambda columns: list(map(row_type._make, zip(*map(values_of, columns), strict=True)))
 
 
@@ -370,6 +436,12 @@ class Processing(Operation):
 
     def carried(self, row: pa.Schema) -> tuple[str, ...]:
         return tuple(f.name for f in passing(row) if f.name not in self.keys or pa.types.is_floating(f.type))
+
+    def row_by_row(self, options: QueryOptions) -> Operation:
+        if self.order == "arrival":
+            hint = 'write order="time", or clock="batch"'
+            raise PlanError('order="arrival" goes by batches', got='clock="row"', hint=hint)
+        return self
 
     def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
         keys = [row.field(k) for k in self.keys]

@@ -290,5 +290,7 @@ def state_class(kind: object, schema_of: Callable[[Any], pa.Schema]) -> RecordCl
         name = names.get(argument, argument)
         if type(None) not in typing.get_args(fields.get(name, Any)):
             got, then = f"{kind.__name__}.{name}", "a key without rows has no value for it"
-            raise PlanError("a field of state needs a default, or is nullable", got=got, then=then, hint=f"write `{name}: ... = 0`")
+            raise PlanError(
+                "a field of state needs a default, or is nullable", got=got, then=then, hint=f"write `{name}: ... = 0`"
+            )
     return RecordClass(kind, schema_of(kind))

@@ -67,7 +67,10 @@ def _windows(values: Sequence[Any]) -> Any:
 
 
 _MERGED: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
-    **dict.fromkeys(("fired_at", "closed_at", "joined_at", "dedup_at", "newest_us", "stepped_at", "stepped_late", "seq", "process_arrived"), max),
+    **dict.fromkeys(
+        ("fired_at", "closed_at", "joined_at", "dedup_at", "newest_us", "stepped_at", "stepped_late", "seq", "process_arrived"),
+        max,
+    ),
     **dict.fromkeys(("arrived_left", "arrived_right", "rows_needed", *_NUMBERED.values()), sum),
     **dict.fromkeys(("new_at", "late_at"), _windows),
     "shown_at": _begun,

@@ -108,3 +108,260 @@ def test_every_step_is_that_of_the_reference(seed: int) -> None:
         ]
     assert _given(driver.close().results.to_pylist()) == _wanted(steps[-1])
     assert driver.counters.get("timers_dropped", 0) == sum(one.ctx.dropped for one in keys.values())
+
+
+class Silent:
+    """A result when a key was silent for 60 ms."""
+
+    def on_row(self, row: Row, state: None, ctx: Context) -> None:
+        ctx.timer("silent", after=60)
+
+    def on_timer(self, name: str, state: None, ctx: Context) -> Iterator[dict[str, Any]]:
+        yield {"what": name}
+
+
+def _stream(**options: Any) -> Any:
+    stream = stream_of("k string, at bigint").watermark("at", options.pop("lag", 0))
+    return stream.allowed_lateness(options.pop("lateness", 0)).key_by("k")
+
+
+def _sent(function: Any, *batches: list[tuple[str, int]], end: bool = True, **options: Any) -> list[tuple[Any, ...]]:
+    """Return key, time and text of all results."""
+    stream = _stream(lag=options.pop("lag", 0), lateness=options.pop("lateness", 0))
+    driver = Driver(stream.process(function, returns="what string", **options))
+    out = [driver.send([{"k": k, "at": at} for k, at in batch]).results for batch in batches]
+    out += [driver.close().results] if end else []
+    return [(row["k"], row["at"], row["what"]) for table in out for row in table.to_pylist()]
+
+
+def _at(rows: list[tuple[Any, ...]]) -> list[int]:
+    return [at for _, at, _ in rows]
+
+
+class Case:
+    """A function made of two plain ones."""
+
+    def __init__(self, on_row: Any, on_timer: Any = None) -> None:
+        self._row, self._timer = on_row, on_timer or (lambda name, ctx: [{"what": name}])
+
+    def on_row(self, row: Any, state: Any, ctx: Context) -> Any:
+        return self._row(row, ctx)
+
+    def on_timer(self, name: str, state: Any, ctx: Context) -> Any:
+        return self._timer(name, ctx)
+
+
+def test_p1_a_named_timer_moves() -> None:
+    assert _at(_sent(Silent(), [("a", 0), ("a", 30)])) == [90]
+
+
+def test_p2_a_row_exactly_at_the_deadline_comes_after_the_timer() -> None:
+    assert _at(_sent(Silent(), [("a", 0), ("a", 60)])) == [60, 120]
+
+
+def test_p3_a_row_one_unit_before_the_deadline_moves_it() -> None:
+    assert _at(_sent(Silent(), [("a", 0), ("a", 59)])) == [119]
+
+
+@pytest.mark.parametrize("order", [[0, 40, 80], [80, 0, 40], [40, 80, 0]])
+def test_p4_the_sequence_is_by_time(order: list[int]) -> None:
+    rows = [("a", at) for at in order]
+    seen = lambda row, ctx: [{"what": str(row.at)}]
+    assert _sent(Case(seen), *[[row] for row in rows], lag=100) == [("a", at, str(at)) for at in (0, 40, 80)]
+
+
+def test_p5_a_timer_in_the_past_fires_at_once_and_time_does_not_go_back() -> None:
+    def on_row(row: Row, ctx: Context) -> list[dict[str, str]]:
+        ctx.timer("past", at=5)
+        return [{"what": "row"}]
+
+    assert _sent(Case(on_row), [("a", 50), ("a", 60)]) == [
+        *(("a", 50, "row"), ("a", 50, "past")),
+        *(("a", 60, "row"), ("a", 60, "past")),
+    ]
+
+
+def test_p6_a_timer_at_the_time_of_its_row_fires_before_the_next_row_of_that_time() -> None:
+    def on_row(row: Row, ctx: Context) -> list[dict[str, str]]:
+        ctx.timer("now", at=ctx.time)
+        return [{"what": "row"}]
+
+    assert [what for _, _, what in _sent(Case(on_row), [("a", 50), ("a", 50)])] == ["row", "now", "row", "now"]
+
+
+def test_p7_timers_of_one_time_fire_by_name() -> None:
+    def on_row(row: Row, ctx: Context) -> None:
+        for name in ("c", "a", "b"):
+            ctx.timer(name, at=70)
+
+    assert [what for _, _, what in _sent(Case(on_row), [("a", 50)])] == ["a", "b", "c"]
+
+
+def test_p8_p9_a_timer_is_cancelled_by_a_row_before_it_not_by_one_of_its_time() -> None:
+    def on_row(row: Row, ctx: Context) -> None:
+        ctx.timer("t", at=60) if row.at == 0 else ctx.cancel("t")
+
+    assert _at(_sent(Case(on_row), [("a", 0), ("a", 59)])) == []
+    assert _at(_sent(Case(on_row), [("a", 0), ("a", 60)])) == [60]
+
+
+def test_p10_a_late_row_leaves_state_alone() -> None:
+    driver = Driver(_stream(lag=0).process(Silent(), returns="what string"))
+    driver.send([{"k": "a", "at": 0}])
+    driver.send([{"k": "b", "at": 50}])
+    out = driver.send([{"k": "a", "at": 40}])
+    assert out.late.to_pylist()[0]["reason"] == "late"
+    assert driver.send([{"k": "b", "at": 61}]).results.to_pylist() == [{"k": "a", "at": 60, "what": "silent"}]
+
+
+def test_p11_allowed_lateness_delays_timers() -> None:
+    driver = Driver(_stream(lateness=20).process(Silent(), returns="what string"))
+    assert driver.send([{"k": "a", "at": 0}, {"k": "b", "at": 79}]).results.num_rows == 0
+    assert driver.send([{"k": "b", "at": 80}]).results.to_pylist() == [{"k": "a", "at": 60, "what": "silent"}]
+
+
+def _beat() -> Case:
+    def on_timer(name: str, ctx: Context) -> list[dict[str, str]]:
+        ctx.timer(name, after=10)
+        return [{"what": name}]
+
+    return Case(lambda row, ctx: ctx.timer("beat", after=10), on_timer)
+
+
+def test_p12_p13_a_heartbeat_ends() -> None:
+    rows = [("a", 0), ("b", 35)]
+    assert [(k, at) for k, at, _ in _sent(_beat(), rows, at_end="seen")] == [("a", 10), ("a", 20), ("a", 30)]
+    driver = Driver(_stream().process(_beat(), returns="what string"))
+    driver.send([{"k": k, "at": at} for k, at in rows])
+    driver.close()
+    assert driver.counters["timers_dropped"] == 2
+    given = sorted((k, at) for k, at, _ in _sent(_beat(), rows))
+    assert given == [("a", 10), ("a", 20), ("a", 30), ("a", 40), ("b", 45)]
+
+
+def test_p14_the_null_key_is_a_key() -> None:
+    assert _sent(Silent(), [(None, 0), ("a", 0)]) == [(None, 60, "silent"), ("a", 60, "silent")]  # type: ignore[list-item]
+
+
+def test_p15_a_timer_at_the_watermark_fires_and_a_row_at_it_stays() -> None:
+    seen = Case(lambda row, ctx: [ctx.timer("t", at=60) or {"what": "row"}] if row.at == 0 else [{"what": "row"}])
+    driver = Driver(_stream().process(seen, returns="what string"))
+    out = driver.send([{"k": "a", "at": 0}, {"k": "a", "at": 60}])
+    assert [row["what"] for row in out.results.to_pylist()] == ["row", "t"]
+
+
+def test_p17_state_that_expires_at_the_time_of_a_call_is_gone() -> None:
+    class Counted:
+        def on_row(self, row: Row, state: Count, ctx: Context) -> Iterator[dict[str, str]]:
+            state.n += 1
+            yield {"what": str(state.n)}
+
+    batches = [[("a", 0)], [("a", 9)], [("a", 19)], [("a", 28)]]
+    assert [what for _, _, what in _sent(Counted(), *batches, state=Count, ttl=10)] == ["1", "2", "1", "2"]
+
+
+class Poisoned:
+    """Fails for odd times after it has changed everything."""
+
+    def on_row(self, row: Row, state: Count, ctx: Context) -> Iterator[dict[str, str]]:
+        state.n += 1
+        state.seen.append(row.at)
+        ctx.timer(f"t{row.at}", after=5)
+        yield {"what": f"{state.n} {state.seen}"}
+        if row.at % 2:
+            raise ValueError("odd")
+        if row.at % 3 == 0:
+            ctx.refuse(row, "a third")
+
+    def on_timer(self, name: str, state: Count, ctx: Context) -> Iterator[dict[str, str]]:
+        yield {"what": name}
+
+
+@pytest.mark.parametrize("cut", [1, 2, 7])
+def test_p18_a_call_that_fails_is_undone(cut: int) -> None:
+    rows = [{"k": "a", "at": at} for at in (2, 3, 4, 5, 6, 7, 8)]
+    driver = Driver(_stream().process(Poisoned(), returns="what string", state=Count, on_error="side_output"))
+    outs = [driver.send(rows[i : i + cut]) for i in range(0, len(rows), cut)] + [driver.close()]
+    given = [row["what"] for out in outs for row in out.results.to_pylist()]
+    late = [(row["at"], row["reason"]) for out in outs for row in out.late.to_pylist()]
+    assert given == ["1 [2]", "2 [2, 4]", "t2", "3 [2, 4, 8]", "t4", "t8"]
+    assert late == [(3, "ValueError: odd"), (5, "ValueError: odd"), (6, "a third"), (7, "ValueError: odd")]
+    assert (driver.counters["failed_calls"], driver.counters["refused"]) == (3, 1)
+
+
+def test_an_error_names_callback_key_and_time() -> None:
+    with pytest.raises(OperatorError, match=r"Poisoned: on_row failed for key k='a' at 3.*ValueError: odd"):
+        _sent(Poisoned(), [("a", 2), ("a", 3)], state=Count)
+
+
+def test_p20_a_result_after_forget_in_the_same_call() -> None:
+    class Gone:
+        def on_row(self, row: Row, state: Count, ctx: Context) -> Iterator[dict[str, str]]:
+            state.n += 1
+            ctx.timer("t", after=5)
+            ctx.forget()
+            yield {"what": str(state.n)}
+
+        def on_timer(self, name: str, state: Count, ctx: Context) -> None:
+            raise AssertionError
+
+    driver = Driver(_stream().process(Gone(), returns="what string", state=Count))
+    out = driver.send([{"k": "a", "at": 0}, {"k": "a", "at": 1}, {"k": "b", "at": 50}])
+    assert [row["what"] for row in out.results.to_pylist()] == ["1", "1"]
+    assert driver.state().num_rows == 0
+
+
+def test_more_than_a_thousand_timers_without_a_row_are_an_error() -> None:
+    def on_timer(name: str, ctx: Context) -> None:
+        ctx.timer(name, at=ctx.time)
+
+    with pytest.raises(OperatorError, match=r"1_000 timers of a key fired.*timer 't' for key k='a' at 5"):
+        _sent(Case(lambda row, ctx: ctx.timer("t", after=5), on_timer), [("a", 0), ("a", 10)])
+
+
+def test_on_end_is_called_once_for_each_key_with_state() -> None:
+    class Last:
+        def on_row(self, row: Row, state: Count, ctx: Context) -> None:
+            state.n += 1
+            if row.k == "c":
+                ctx.forget()
+
+        def on_end(self, state: Count, ctx: Context) -> Iterator[dict[str, str]]:
+            yield {"what": str(state.n)}
+
+    rows = [("a", 0), ("b", 3), ("a", 5), ("c", 7)]
+    assert _sent(Last(), rows, state=Count) == [("a", 7, "2"), ("b", 7, "1")]
+
+
+def test_in_order_of_arrival_rows_come_first_and_timers_after() -> None:
+    seen = Case(lambda row, ctx: [ctx.timer("t", at=row.at + 5) or {"what": f"row {row.at}"}])
+    stream = _stream(lag=3).process(seen, returns="what string", order="arrival")
+    driver = Driver(stream)
+    out = driver.send([{"k": "a", "at": 9}, {"k": "a", "at": 7}, {"k": "b", "at": 8}])
+    assert [(r["k"], r["at"], r["what"]) for r in out.results.to_pylist()] == [
+        *(("a", 7, "row 7"), ("b", 8, "row 8"), ("a", 9, "row 9"))
+    ]
+    out = driver.send([{"k": "b", "at": 15}])
+    assert [(r["k"], r["at"], r["what"]) for r in out.results.to_pylist()] == [("b", 15, "row 15"), ("a", 12, "t")]
+
+
+def test_a_timer_by_the_clock_fires_after_the_other_calls_of_its_key() -> None:
+    def on_row(row: Row, ctx: Context) -> list[dict[str, str]]:
+        ctx.timer("slow", after="10 s", clock="processing")
+        return [{"what": "row"}]
+
+    driver = Driver(_stream().process(Case(on_row), returns="what string"))
+    driver.send([{"k": "a", "at": 0}, {"k": "b", "at": 5}])
+    assert driver.advance_clock("9 s").results.num_rows == 0
+    assert driver.advance_clock("1 s").results.to_pylist() == [{"k": "a", "at": 5, "what": "slow"}]
+
+
+def test_results_may_bring_their_own_event_time() -> None:
+    later = Case(lambda row, ctx: [{"what": "x", "due": ctx.time + 100}, {"what": "y", "due": ctx.time}])
+    driver = Driver(_stream().process(later, returns="what string, due bigint", event_time="due"))
+    out = driver.send([{"k": "a", "at": 0}, {"k": "a", "at": 10}])
+    assert out.results.to_pylist() == [{"k": "a", "what": "y", "due": 0}, {"k": "a", "what": "x", "due": 100}]
+    before = Case(lambda row, ctx: [{"what": "x", "due": ctx.time - 1}])
+    driver = Driver(_stream().process(before, returns="what string, due bigint", event_time="due"))
+    with pytest.raises(OperatorError, match=r"before the time of its call.*due=9 in a call at 10"):
+        driver.send([{"k": "a", "at": 10}, {"k": "a", "at": 12}])

@@ -1,0 +1,1 @@
+"""Process functions: the operator and its calls of a user's function."""

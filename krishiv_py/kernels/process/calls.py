@@ -1,0 +1,482 @@
+"""Calls of a user's function: the rows and the timers of each key as one sequence, key by key.
+
+::
+
+    row 3 ── timer 5 ── row 5 ── row 8 ── timer 9 ── ┊ settled up to 9
+              at equal times the timer comes first
+
+A call that raises, or refuses its row, is undone where the function goes on: the key begins again from its stored state, and
+from then on each call works on a copy.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.types import Ints, pick
+from krishiv_py.errors import RAISED, OperatorError, PlanError, SchemaError, failure_text, shown
+from krishiv_py.kernels.aggregates.base import shown_key
+from krishiv_py.kernels.columns.layout import TIME, Layout, whole
+from krishiv_py.kernels.columns.times import unstamp
+from krishiv_py.kernels.spec import Moment
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.processing import CLOCK, MOST_TIMERS, Context, Processing, row_reader, time_of
+from krishiv_py.plan.row_classes import names_of, stored_value
+
+NEVER: Final = END_OF_TIME
+MISFITS: Final = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError)
+
+
+@attrs.define(eq=False)
+class KeyStates:
+    """The keys of a step, with what is kept of each.
+
+    Attributes
+    ----------
+    keys : pyarrow.Table
+        The key columns.
+    begins : list of int
+        Where the rows of each key begin, and where the last ones end.
+    states : list
+        Their state; None where they have none.
+    timers : list of dict
+        Their timers, µs; names of timers by the clock begin with a mark.
+    called, fired : list of int
+        When they were called last, and how many timers have fired since their last row.
+    stored : callable
+        Gives the state of a key once more, as it is stored.
+    """
+
+    keys: pa.Table
+    begins: list[int]
+    states: list[Any]
+    timers: list[dict[str, int]]
+    called: list[int]
+    fired: list[int]
+    stored: Callable[[int], Any]
+
+
+class _UndoneError(Exception):
+    """A call is to be undone: its key begins again."""
+
+
+class Calls:
+    """Calls a function for the rows and timers of keys, and collects what it gives.
+
+    Parameters
+    ----------
+    layout : Layout
+        The columns of rows.
+    keys : KeyStates
+        What is kept of the keys; changed in place.
+    rows : pyarrow.Table
+        Rows by key, in the order of their calls.
+    moment : Moment
+        What is in force.
+    settled_us, due_us : int
+        Rows before `settled_us` have been taken; timers up to `due_us` fire.
+    """
+
+    def __init__(self, layout: Layout, keys: KeyStates, rows: pa.Table, moment: Moment, settled_us: int, due_us: int) -> None:
+        operation = layout.spec.operation
+        assert isinstance(operation, Processing)
+        self.layout, self.operation, self.keys, self.rows = layout, operation, keys, rows
+        self.settled_us, self.due_us, self.now_us = settled_us, due_us, moment.now_us
+        self.ended = moment.watermark_us == END_OF_TIME
+        self.last_us = moment.newest_us
+        self.in_time = operation.order == "time"
+        self.goes_on = operation.on_error == "side_output"
+        self.counters: dict[str, int] = {}
+        self.refused: list[tuple[int, int, str]] = []
+        """Rows that the function refused, or raised for, with the reason; a timer that raised has the row -1 - its key."""
+        self._given: list[Any] = []
+        self._times: list[int] = []
+        self._of: list[int] = []
+        calls = operation.callbacks
+        self.on_row, self.on_timer, self.on_end = calls.on_row, calls.on_timer, calls.on_end
+        self.state_class, self.ttl_us = operation.state, operation.ttl_us
+        self.kind = layout.spec.time_kind
+        clock = None if moment.now_us is None else dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+        self.clock = clock if clock is None else clock + dt.timedelta(microseconds=moment.now_us or 0)
+
+    def run(self) -> None:
+        """Call the function for each key."""
+        layout, spec = self.layout, self.layout.spec
+        working = dict(zip(spec.keys, layout.key_names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
+        visible = [f.name for f in spec.row_schema if f.name in working]
+        read = row_reader(self.operation.callbacks.row_class, spec.row_schema, visible)
+        times = self.rows[TIME].to_numpy().tolist()
+        objects = read([self.rows[working[name]] for name in visible])
+        columns = [self.keys.keys[name].to_pylist() for name in layout.key_names]
+        n = len(self.keys.states)
+        values: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True)) if columns else [None] * n
+        ctx = Context(clock=self.clock)
+        ctx._begin(self.kind, fires=self.on_timer is not None, now_us=self.now_us)
+        for key in range(n):
+            low, high = self.keys.begins[key], self.keys.begins[key + 1]
+            ctx.key = values[key]
+            self._key(key, ctx, times[low:high], objects[low:high])
+
+    def _key(self, key: int, ctx: Context, times: list[int], rows: list[Any]) -> None:
+        """Call the function for the rows and the timers of one key."""
+        keys, marks = self.keys, (len(self._given), len(self.refused), dict(self.counters))
+        before = dict(keys.timers[key])
+        run = _KeyRun(self, key, ctx, keys.states[key], keys.timers[key], keys.called[key], keys.fired[key])
+        try:
+            run.all(times, rows)
+        except _UndoneError:
+            del self._given[marks[0] :], self._times[marks[0] :], self._of[marks[0] :], self.refused[marks[1] :]
+            self.counters = marks[2]
+            run = _KeyRun(self, key, ctx, keys.stored(key), before, keys.called[key], keys.fired[key], careful=True)
+            run.all(times, rows)
+        keys.states[key], keys.timers[key], keys.called[key], keys.fired[key] = run.state, run.due, run.called, run.fired
+
+    def count(self, name: str, n: int) -> None:
+        """Count something of this step."""
+        if n:
+            self.counters[name] = self.counters.get(name, 0) + n
+
+    def give(self, given: Any, time_us: int, key: int) -> None:
+        """Take the rows that a call gives."""
+        if isinstance(given, (dict, str)) or not hasattr(given, "__iter__"):
+            hint = "yield it, or return [row]"
+            raise PlanError("a process function gives rows, one after the other", got=shown(given), hint=hint)
+        before = len(self._given)
+        self._given.extend(given)
+        new = len(self._given) - before
+        if new:
+            self._times += [time_us] * new
+            self._of += [key] * new
+
+    def undo_given(self, n: int) -> None:
+        """Drop all rows but the first `n` that were given."""
+        del self._given[n:], self._times[n:], self._of[n:]
+
+    @property
+    def n_given(self) -> int:
+        """Return how many rows were given."""
+        return len(self._given)
+
+    def shown_key(self, key: int) -> str:
+        """Return a key for the text of an error."""
+        values = [self.keys.keys[name][key].as_py() for name in self.layout.key_names]
+        text = shown_key(self.layout.spec.keys, values)
+        return f" for {text}" if text else ""
+
+    # ---- what comes of it
+
+    def results(self) -> pa.Table:
+        """Return the results by time and key, nulls first, then as they were given."""
+        schema, names = self.layout.result_schema, self.layout.key_names
+        if not self._given:
+            return schema.empty_table()
+        times, of = np.array(self._times, np.int64), np.array(self._of, np.int64)
+        columns = list(self._columns(self._given))
+        if self.operation.event_time is not None:
+            times = self._later(columns[self.operation.returns.get_field_index(self.operation.event_time)], times)
+        by_key = [_ranks(whole(self.keys.keys[name]), nulls_first=True)[of] for name in reversed(names)]
+        order = np.lexsort((*by_key, times))
+        leading = [pick(self.keys.keys[name], of[order]) for name in names]
+        if self.operation.event_time is None:
+            leading.append(unstamp(times[order], self.kind))
+        ordered = pa.array(order)
+        return pa.Table.from_arrays([*leading, *(column.take(ordered) for column in columns)], schema=schema)
+
+    def _columns(self, rows: list[Any]) -> Iterator[pa.Array]:
+        returns, name = self.operation.returns, self.operation.callbacks.name
+        rows = [row if type(row) is dict else _fields_of(row) for row in rows]
+        wanted, n = returns.names, len(returns)
+        for row in rows:
+            if len(row) != n or not all(map(row.__contains__, wanted)):
+                got, hint = shown(row), f"give rows with {', '.join(wanted)}, or change returns="
+                raise SchemaError(f"{name} gives a row that `returns` does not describe", got=got, hint=hint)
+        for field in returns:
+            values = [row[field.name] for row in rows]
+            try:
+                if pa.types.is_nested(field.type):
+                    values = [stored_value(value, field.type) for value in values]
+                yield pa.array(values, field.type)
+            except MISFITS as problem:
+                got, hint = failure_text(problem), f"change {name}, or the type of {field.name} in returns="
+                raise SchemaError(f"{name} gives a {field.name} that is not a {field.type}", got=got, hint=hint) from problem
+
+    def _later(self, column: pa.Array, called: Ints) -> Ints:
+        """Return the event times of results, none of which is before the call that gave it."""
+        unit = 1_000 if self.kind == "bigint_ms" else 1
+        numbers = column.cast(pa.int64())
+        times = numbers.fill_null(UNSET // 1_000).to_numpy() * unit
+        early = np.flatnonzero(times < called // unit * unit)
+        if len(early):
+            row, name = int(early[0]), self.operation.event_time
+            got = f"{name}={shown(column[row].as_py())} in a call at {time_of(int(called[row]), self.kind)}"
+            then = "the next stage would have it late"
+            hint = f"give a {name} that is not before ctx.time"
+            raise OperatorError("the event time of a result is before the time of its call", got=got, then=then, hint=hint)
+        return times
+
+    def late(self, watermark_us: int) -> pa.Table | None:
+        """Return the rows that were refused, in the late layout; None without any."""
+        if not self.refused:
+            return None
+        layout, spec = self.layout, self.layout.spec
+        working = dict(zip(spec.keys, layout.key_names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
+        places = np.array([place for _, place, _ in self.refused], np.int64)
+        reasons = pa.array([reason for _, _, reason in self.refused], pa.string())
+        whole_rows = places >= 0
+        rows = pick(self.rows, np.where(whole_rows, places, 0)) if self.rows.num_rows else None
+        keys = pick(self.keys.keys, np.array([key for key, _, _ in self.refused], np.int64))
+        columns = []
+        for name, type_ in zip(spec.late_columns, layout.late_schema.types, strict=False):
+            if name in spec.keys:
+                columns.append(keys[working[name]])
+            elif rows is None:
+                columns.append(pa.nulls(len(places), type_))
+            else:
+                columns.append(pc.if_else(pa.array(whole_rows), whole(rows[working[name]]), pa.scalar(None, type_)))
+        notes = layout.refusal_notes(reasons, watermark_us)
+        return pa.Table.from_arrays([*columns, *notes], schema=layout.late_schema)
+
+
+class _KeyRun:
+    """The calls for one key.
+
+    Parameters
+    ----------
+    calls : Calls
+        Collects results.
+    careful : bool
+        Whether each call works on a copy of the state, so that it can be undone.
+    """
+
+    __slots__ = ("called", "calls", "careful", "ctx", "due", "fired", "key", "state")
+
+    def __init__(
+        self,
+        calls: Calls,
+        key: int,
+        ctx: Context,
+        state: Any,
+        due: dict[str, int],
+        called: int,
+        fired: int,
+        careful: bool = False,
+    ) -> None:
+        self.calls, self.key, self.ctx, self.careful = calls, key, ctx, careful
+        self.state, self.due, self.called, self.fired = state, due, called, fired
+        ctx._enter(due)
+
+    def all(self, times: list[int], rows: list[Any]) -> None:
+        """Make all calls."""
+        calls, ctx, due = self.calls, self.ctx, self.due
+        on_row, in_time, careful = calls.on_row, calls.in_time, self.careful
+        plain = not careful and calls.ttl_us is None and calls.state_class is not None
+        least = ctx._least()
+        for place, (time_us, row) in enumerate(zip(times, rows, strict=True)):
+            if least <= time_us and in_time:
+                self._fire(time_us)
+            self.fired = 0
+            if careful:
+                self._carefully(time_us, "on_row", place, lambda state, row=row: on_row(row, state, ctx))
+            else:
+                ctx._now = time_us
+                state = self.state if plain else self._current(time_us)
+                if state is None and plain:
+                    state = self._current(time_us)
+                try:
+                    given = on_row(row, state, ctx)
+                    if given is not None:
+                        calls.give(given, time_us, self.key)
+                except RAISED as problem:
+                    raise self._failed("on_row", problem) from problem
+                if ctx._touched:
+                    self._after()
+                self.called = time_us if time_us > self.called else self.called
+            least = ctx._soonest
+        del due
+        if calls.ended:
+            self._end()
+        else:
+            self._fire(calls.due_us)
+            self._by_clock()
+            if self.state is not None and self._expired(calls.settled_us):
+                self.state = None
+
+    def _expired(self, time_us: int) -> bool:
+        ttl_us = self.calls.ttl_us
+        return ttl_us is not None and self.called != UNSET and time_us >= self.called + ttl_us
+
+    def _current(self, time_us: int) -> Any:
+        """Return the state of the key at a time; a new one where it has none, or the old one has expired."""
+        if self.calls.state_class is None:
+            return None
+        if self.state is None or self._expired(time_us):
+            self.state = self.calls.state_class.new()
+        return self.state
+
+    def _after(self) -> None:
+        """Follow what the call said besides its results."""
+        ctx = self.ctx
+        ctx._touched = False
+        if ctx._refused is not None:
+            raise _UndoneError
+        if ctx._replaced:
+            self.state = ctx._taken_state()
+        if ctx._forgotten:
+            ctx._forgotten = False
+            self.state = None
+
+    def _call(self, time_us: int, name: str, call: Callable[[Any], Any]) -> None:
+        """Make a call that is for no row."""
+        if self.careful:
+            self._carefully(time_us, name, -1, call)
+            return
+        ctx = self.ctx
+        ctx._now = time_us
+        try:
+            given = call(self._current(time_us))
+            if given is not None:
+                self.calls.give(given, time_us, self.key)
+        except RAISED as problem:
+            raise self._failed(name, problem) from problem
+        if ctx._touched:
+            self._after()
+        self.called = max(self.called, time_us)
+
+    def _carefully(self, time_us: int, name: str, place: int, call: Callable[[Any], Any]) -> None:
+        """Make a call that leaves nothing where it raises or refuses its row."""
+        calls, ctx = self.calls, self.ctx
+        ctx._now = time_us
+        before, due, n = copy.deepcopy(self.state), dict(self.due), calls.n_given
+        reason = None
+        try:
+            given = call(self._current(time_us))
+            if given is not None:
+                calls.give(given, time_us, self.key)
+        except RAISED as problem:
+            if not calls.goes_on or isinstance(problem, OperatorError):
+                raise self._failed(name, problem) from problem
+            reason = failure_text(problem, placed=False)
+            calls.count("failed_calls", 1)
+        else:
+            if ctx._refused is not None:
+                reason = ctx._refused
+                calls.count("refused", 1)
+        ctx._touched, ctx._refused = False, None
+        if reason is None:
+            ctx._touched = True
+            self._after()
+            self.called = max(self.called, time_us)
+            return
+        ctx._forgotten = ctx._replaced = False
+        self.state = before
+        self.due.clear()
+        self.due.update(due)
+        ctx._least()
+        calls.undo_given(n)
+        first = calls.keys.begins[self.key]
+        calls.refused.append((self.key, first + place if place >= 0 else -1, reason))
+
+    def _fire(self, upto_us: int) -> None:
+        """Fire the timers that are due, in order of time and name, and those that are set meanwhile."""
+        ctx, due = self.ctx, self.due
+        while ctx._soonest <= upto_us:
+            at, name = min((us, name) for name, us in due.items() if name[:1] != CLOCK)
+            self._timer(name, max(at, self.called))
+
+    def _timer(self, name: str, time_us: int, shown_name: str | None = None) -> None:
+        calls, ctx, said = self.calls, self.ctx, name if shown_name is None else shown_name
+        del self.due[name]
+        ctx._least()
+        self.fired += 1
+        if self.fired > MOST_TIMERS:
+            ctx._now = time_us
+            hint = "set a timer later than ctx.time, and not in an endless loop"
+            what = f"more than {MOST_TIMERS:_} timers of a key fired with no row between them"
+            raise OperatorError(what, got=f"timer {said!r}{self._place()}", hint=hint)
+        on_timer = calls.on_timer
+        if on_timer is None:  # the function had one when the timer was set
+            got, hint = f"timer {said!r}{self._place()}", "give the function an on_timer(name, state, ctx)"
+            raise OperatorError(f"{calls.operation.callbacks.name} has no on_timer", got=got, hint=hint)
+        self._call(time_us, f"on_timer({said!r})", lambda state: on_timer(said, state, ctx))
+
+    def _by_clock(self) -> None:
+        """Fire the timers of the clock that are due by the time on record: they come after all else."""
+        calls = self.calls
+        if calls.now_us is None:
+            return
+        time_us = max(self.called, calls.settled_us)
+        while due := [(us, name) for name, us in self.due.items() if name[:1] == CLOCK and us <= calls.now_us]:
+            name = min(due)[1]
+            self._timer(name, time_us, name[1:])
+
+    def _end(self) -> None:
+        """End the input (SEMANTICS §14.3)."""
+        calls, ctx, due = self.calls, self.ctx, self.due
+        self._fire(calls.last_us)
+        ctx._dropped = 0
+        if calls.operation.at_end == "fire":
+            ctx._closing = True
+            for us, name in sorted((us, name) for name, us in due.items() if name[:1] != CLOCK):
+                if due.get(name) == us:
+                    self._timer(name, max(us, self.called))
+        on_end = calls.on_end
+        if on_end is not None and self.state is not None:
+            ctx._closing = True
+            self._call(max(self.called, calls.last_us), "on_end", lambda state: on_end(state, ctx))
+        calls.count("timers_dropped", len(due) + ctx._dropped)
+        ctx._closing = False
+        due.clear()
+
+    def _place(self) -> str:
+        return f"{self.calls.shown_key(self.key)} at {time_of(self.ctx._now, self.calls.kind)}"
+
+    def _failed(self, call: str, problem: BaseException) -> BaseException:
+        """Return what to raise for a call that raised."""
+        calls = self.calls
+        if isinstance(problem, (OperatorError, _UndoneError)):
+            return problem
+        if calls.goes_on:
+            return _UndoneError()
+        name = calls.operation.callbacks.name
+        hint = f'fix {name}, or write .process(..., on_error="side_output")'
+        return OperatorError(f"{name}: {call} failed{self._place()}", got=failure_text(problem), hint=hint)
+
+
+def _fields_of(row: Any) -> dict[str, Any]:
+    """Return the fields of a row that a function gave."""
+    if isinstance(row, dict):
+        return row
+    names = names_of(type(row))
+    if names is None:
+        as_dict = getattr(row, "as_dict", None)
+        if as_dict is not None:
+            fields: dict[str, Any] = as_dict()
+            return fields
+        hint = "give dicts, or objects of the class that `returns` names"
+        raise SchemaError("a process function gives rows", got=shown(row), hint=hint)
+    return {name: getattr(row, name) for name in names}
+
+
+def _ranks(column: pa.Array, *, nulls_first: bool = False) -> Ints:
+    """Return for each value its place among the different ones, in ascending order."""
+    groups = group([column], len(column))
+    values = column.take(pa.array(groups.first))
+    ranks = np.empty(groups.n, np.int64)
+    ranks[pc.sort_indices(values).to_numpy()] = np.arange(groups.n)
+    if nulls_first:
+        ranks[values.is_null().to_numpy(zero_copy_only=False)] = -1
+    return ranks[groups.ids]
+
+
+def ranks_of(column: pa.Array) -> Ints:
+    """Return for each value its place among the different ones, in ascending order, nulls last."""
+    return _ranks(column)
