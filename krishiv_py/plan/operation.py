@@ -22,6 +22,7 @@ from krishiv_py.plan.durations import Duration, show_us, to_us
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
+from krishiv_py.plan.row_classes import RecordClass
 from krishiv_py.plan.schema import RESERVED
 
 LATER: Final = {"later": True}
@@ -171,6 +172,8 @@ class Operation:
         Whether a result may get other bounds, or be gone, once it was given.
     condition : Expr or None
         Which pairs of rows are results, by the columns of these.
+    state : RecordClass or None
+        The class of the value that a user keeps for each key.
     """
 
     keys: tuple[str, ...] = attrs.field(default=(), kw_only=True, repr=False, metadata=GROUPING)
@@ -182,6 +185,7 @@ class Operation:
     aggs = cast("tuple[AggCall, ...]", ())  # not annotated: operations that have them have a field of the name
     result_columns = cast("Output | None", None)
     condition = cast("Expr | None", None)
+    state = cast("RecordClass | None", None)
     handled: ClassVar[Handled] = ""
     moves: ClassVar[bool] = False
 
@@ -280,6 +284,11 @@ class Operation:
     def changing(self) -> tuple[str, ...]:
         """Return the result columns that may have another value when a result is given again."""
         return tuple(call.output_name for call in self.aggs)
+
+    @property
+    def state_fields(self) -> tuple[pa.Field, ...]:
+        """Return the fields of the value that a user keeps for each key."""
+        return () if self.state is None else tuple(self.state.schema)
 
     def check_columns(self, schema: pa.Schema) -> None:
         """Refuse a `schema` of rows without the columns that it reads."""

@@ -77,14 +77,15 @@ class Context:
     )
 
     def __init__(self, key: Any = None, time: TimePoint = 0, clock: dt.datetime | None = None) -> None:
-        timed = isinstance(time, dt.datetime)
         self._lengths: dict[str, int] = {}
         self._state: Any = None
         self._now = time_point_us(time, "time")
         self.key = key
         self.clock = clock
         now_us = None if clock is None else time_point_us(clock, "clock")
-        kind: TimeKind = "bigint_ms" if not timed else "timestamp_ntz" if time.tzinfo is None else "timestamp"
+        kind: TimeKind = "bigint_ms"
+        if isinstance(time, dt.datetime):
+            kind = "timestamp_ntz" if time.tzinfo is None else "timestamp"
         self._begin(kind, fires=True, now_us=now_us)
         self._enter({})
 
@@ -297,6 +298,8 @@ class Callbacks:
     function : object
         The user's object or function.
     name : str
+        Its name in texts.
+    version : str
         What a checkpoint knows it by.
     row_class : type or None
         The class that rows come as; None where they come as :class:`~krishiv_py.Row`.
@@ -304,6 +307,7 @@ class Callbacks:
 
     function: Any
     name: str
+    version: str
     row_class: type | None
 
     @property
@@ -349,7 +353,7 @@ def callbacks_of(function: object, version: str | None) -> Callbacks:
             then = "nobody awaits it: nothing would be done"
             raise PlanError(f"{call} is async", got=f"async def {call}", then=then, hint=f"write it with def {call}")
     on_row: Any = getattr(function, "on_row", function)
-    return Callbacks(function, name if version is None else version, _row_class(on_row))
+    return Callbacks(function, name, name if version is None else version, _row_class(on_row))
 
 
 def _row_class(on_row: Callable[..., object]) -> type | None:
@@ -406,7 +410,7 @@ class Processing(Operation):
     time: str = ""
 
     def identity(self) -> dict[str, str]:
-        return {"function": self.callbacks.name, "order": self.order, "order_by": repr(self.order_by)}
+        return {"function": self.callbacks.version, "order": self.order, "order_by": repr(self.order_by)}
 
     def describe(self) -> str:
         name = self.callbacks.name

@@ -161,7 +161,7 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[s
     how += [f"column {name} of rows added: null in rows from before" for name in now["own"] if name not in was["own"]]
     how += [f"column {name} of rows removed" for name in was["own"] if name not in now["own"]]
     how += _lateness(was, now)
-    for refusal, done in (_emission(was, now), _firings(was, now)):
+    for refusal, done in (_state(was, now), _emission(was, now), _firings(was, now)):
         refused += refusal
         how += done
     if was["ttl"] != now["ttl"]:
@@ -353,6 +353,20 @@ def _types(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], l
             elif a != b:
                 wider.append(f"{what} {name} from {a} to {b}")
     return narrower, wider
+
+
+def _state(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return which fields of a user's state cannot be kept, and how the others change."""
+    before, after = (dict(shape.get("state", ())) for shape in (was, now))
+    narrower = [
+        f"state.{name} was {before[name]} and is {type_}, which does not hold all of its values"
+        for name, type_ in after.items()
+        if name in before and not holds(before[name], type_)
+    ]
+    how = [f"state.{name} from {before[name]} to {type_}" for name, type_ in after.items() if before.get(name, type_) != type_]
+    how += [f"state.{name} added: its default for keys from before" for name in after if name not in before]
+    how += [f"state.{name} removed" for name in before if name not in after]
+    return narrower, how
 
 
 def _aggregates(was: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import distinct, key_hashes
 from krishiv_py.errors import CheckpointError
@@ -16,6 +17,7 @@ from krishiv_py.kernels.aggregates import AggKernel, Rows
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.joins.sides import columns_of
 from krishiv_py.kernels.lanes import renamed_lane, source_of_lane
+from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.kernels.state.spread import BucketContent, is_of_numbers, side_of, spread
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import HASH
@@ -303,7 +305,7 @@ class _Tables:
     """Rewrites tables."""
 
     def __init__(self, was: Mapping[str, Any], stage: StagePlan) -> None:
-        self.was, self.now = was, shape_of(stage)
+        self.was, self.now, self.stage = was, shape_of(stage), stage
         self.layout = stage.layout
         self.pairs = paired(was["aggregates"], self.now["aggregates"])
         self.inputs = [input_text(value, where) for value, where in self.layout.inputs]
@@ -321,6 +323,8 @@ class _Tables:
     def of(self, rows: pa.Table, side: str | None = None) -> pa.Table:
         """Return a table with the columns of the new plan; of a join it is one of a `side`."""
         names = rows.column_names
+        if HAS_STATE in names:
+            return self._state(rows)
         blocks: dict[int, list[tuple[pa.Field, Any]]] = {}
         gone: set[str] = set()
         parts = [name for name in names if _PART.fullmatch(name)]
@@ -356,6 +360,22 @@ class _Tables:
                 fields.append(rows.schema.field(index))
                 columns.append(rows.column(index))
         return pa.Table.from_arrays(columns, schema=pa.schema(fields, rows.schema.metadata))
+
+    def _state(self, rows: pa.Table) -> pa.Table:
+        """Return the state of keys with the fields of the new class: the default where the old one had none."""
+        given = [(rows.schema.field(name), rows[name]) for name in rows.column_names if not name.startswith(STATE_FIELD)]
+        state = self.stage.spec.operation.state
+        for field in self.stage.spec.operation.state_fields:
+            name = f"{STATE_FIELD}{field.name}"
+            if name in rows.column_names:
+                column = _cast(rows[name], field.type)
+            else:
+                assert state is not None
+                default = pa.array(state.written([state.new()])[field.name], field.type)
+                place = pc.if_else(rows[HAS_STATE], pa.scalar(0), pa.scalar(None, pa.int64()))
+                column = default.take(place.combine_chunks())
+            given.append((field.with_name(name), column))
+        return pa.Table.from_arrays([column for _, column in given], schema=pa.schema([field for field, _ in given]))
 
     def _parts(self, rows: pa.Table) -> list[tuple[pa.Field, Any]]:
         fields = {field.name: field for field in self.layout.partial_fields}

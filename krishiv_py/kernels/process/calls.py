@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -213,7 +214,7 @@ class Calls:
         """Return the event times of results, none of which is before the call that gave it."""
         unit = 1_000 if self.kind == "bigint_ms" else 1
         numbers = column.cast(pa.int64())
-        times = numbers.fill_null(UNSET // 1_000).to_numpy() * unit
+        times: Ints = numbers.fill_null(UNSET // 1_000).to_numpy() * unit
         early = np.flatnonzero(times < called // unit * unit)
         if len(early):
             row, name = int(early[0]), self.operation.event_time
@@ -285,7 +286,7 @@ class _KeyRun:
                 self._fire(time_us)
             self.fired = 0
             if careful:
-                self._carefully(time_us, "on_row", place, lambda state, row=row: on_row(row, state, ctx))
+                self._carefully(time_us, "on_row", place, partial(_swapped, on_row, row, ctx))
             else:
                 ctx._now = time_us
                 state = self.state if plain else self._current(time_us)
@@ -449,6 +450,10 @@ class _KeyRun:
         name = calls.operation.callbacks.name
         hint = f'fix {name}, or write .process(..., on_error="side_output")'
         return OperatorError(f"{name}: {call} failed{self._place()}", got=failure_text(problem), hint=hint)
+
+
+def _swapped(on_row: Callable[[Any, Any, Context], Any], row: Any, ctx: Context, state: Any) -> Any:
+    return on_row(row, state, ctx)
 
 
 def _fields_of(row: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Process functions (SEMANTICS §14): rows and timers of each key go through a user's function in settled order.
 
-What a bucket keeps are facts: rows that are not settled, by their time; of each key its state with its timers, as the newest row
-of a table; and a queue that says when a key is to be looked at::
+A bucket keeps facts: rows that are not settled, by their time; of each key its state with its timers, as the newest row of a
+table; and a queue that says when a key is to be looked at::
 
     rows     ──► held by time ──settled──► with the state of their key ──► on_row, on_timer ──► state, results
     timers   in the row of the key         ▲
@@ -30,7 +30,7 @@ from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.process.calls import MISFITS, NEVER, Calls, KeyStates, ranks_of
 from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
-from krishiv_py.kernels.state.key_table import KeyTable
+from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD, KeyTable
 from krishiv_py.kernels.state.store import WRITTEN, Bucket, Section
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys
@@ -39,11 +39,9 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.processing import CLOCK, Processing
 
 _ARRIVED: Final = "n"
-_HAS, _TIMERS, _LOOK, _CLOCK = "__has", "__timers", "__look", "__clock"
+_TIMERS, _LOOK, _CLOCK = "__timers", "__look", "__clock"
 _CALLED, _FIRED = "__called", "__fired"
 _LOOKS: Final = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
-_STATE: Final = "s:"
-"""With this the columns of the fields of state begin."""
 
 
 @attrs.define
@@ -68,9 +66,9 @@ class ProcessOperator:
         numbers = [pa.field(_ARRIVED, pa.int64()), pa.field(DUE, pa.int64())]
         self.held_schema = pa.schema([*layout.row_schema, *numbers])
         fields = [] if operation.state is None else list(operation.state.schema)
-        self.state_fields = [pa.field(f"{_STATE}{f.name}", f.type) for f in fields]
+        self.state_fields = [pa.field(f"{STATE_FIELD}{f.name}", f.type) for f in fields]
         self.values = [
-            pa.field(_HAS, pa.bool_()),
+            pa.field(HAS_STATE, pa.bool_()),
             pa.field(_TIMERS, pa.map_(pa.string(), pa.int64())),
             *(pa.field(name, pa.int64()) for name in (_LOOK, _CLOCK, _CALLED, _FIRED)),
             *self.state_fields,
@@ -105,7 +103,9 @@ class ProcessOperator:
         """Return the state in each row of the table of keys, as objects of its class."""
         if self.operation.state is None:
             return [None] * rows.num_rows
-        return self.operation.state.read({f.name.removeprefix(_STATE): rows[f.name].to_pylist() for f in self.state_fields})
+        return self.operation.state.read(
+            {f.name.removeprefix(STATE_FIELD): rows[f.name].to_pylist() for f in self.state_fields}
+        )
 
     def state(self, bucket: Bucket) -> pa.Table:
         """Return for each key its state, its timers, the rows that it holds back and when the state was written."""
@@ -122,9 +122,9 @@ class ProcessOperator:
             counts = np.bincount(groups.ids[n:], minlength=groups.n)[groups.ids[:n]]
         timers = whole(rows[_TIMERS])
         times = pa.MapArray.from_arrays(timers.offsets, timers.keys, unstamp(timers.items.to_numpy(), kind))
-        taken = {*spec.keys, *(f.name.removeprefix(_STATE) for f in self.state_fields)}
+        taken = {*spec.keys, *(f.name.removeprefix(STATE_FIELD) for f in self.state_fields)}
         columns: dict[str, Any] = {key: rows[name] for key, name in zip(spec.keys, self.names, strict=True)}
-        columns |= {f.name.removeprefix(_STATE): rows[f.name] for f in self.state_fields}
+        columns |= {f.name.removeprefix(STATE_FIELD): rows[f.name] for f in self.state_fields}
         own = {"timers": times, "held_rows": pa.array(counts), "last_update": unstamp(rows[WRITTEN].to_numpy(), "timestamp")}
         for name, column in own.items():
             columns[f"state_{name}" if name in taken else name] = column
@@ -135,7 +135,8 @@ class ProcessOperator:
         gone = DeadKeys.of(dead, self.names)
         rows = self.table(bucket).drop(gone)
         held = sum(t.num_rows for t in self.held(bucket).discard(gone.rows))
-        return held + sum(1 for timers in rows[_TIMERS].to_pylist() if timers)
+        timed = sum(1 for timers in rows[_TIMERS].to_pylist() if timers)
+        return int(held) + timed
 
     def shown_key(self, keys: pa.Table, place: int) -> str:
         """Return a key for the text of an error."""
@@ -238,7 +239,7 @@ class _Step:
             self.look[found] = mine[_LOOK].to_numpy()
             self.clock_look[found] = mine[_CLOCK].to_numpy()
             values = op.states_of(mine)
-            has, whens, counts = (mine[name].to_pylist() for name in (_HAS, _CALLED, _FIRED))
+            has, whens, counts = (mine[name].to_pylist() for name in (HAS_STATE, _CALLED, _FIRED))
             for at, place in enumerate(found.tolist()):
                 states[place] = values[at] if has[at] else None
                 called[place], fired[place] = whens[at], counts[at]
@@ -248,8 +249,8 @@ class _Step:
 
         def stored_state(key: int) -> Any:
             place = int(places[key])
-            row = stored.slice(place, 1)
-            return op.states_of(row)[0] if place >= 0 and row[_HAS][0].as_py() else None
+            row = stored.slice(max(place, 0), 1)
+            return op.states_of(row)[0] if place >= 0 and row[HAS_STATE][0].as_py() else None
 
         return KeyStates(keys, begins, states, timers, called, fired, stored_state), rows
 

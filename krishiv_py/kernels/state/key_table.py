@@ -24,6 +24,10 @@ from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
 
 LIVE: Final = "__live"
 """False in the row of a key that was deleted."""
+HAS_STATE: Final = "__has"
+"""False in the row of a key that has no value of the user's."""
+STATE_FIELD: Final = "s:"
+"""With this the columns of the fields of such a value begin."""
 
 
 class KeyTable:

@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from krishiv_py import Context, OperatorError, Row
-from krishiv_py.testing import Driver, stream_of
+from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.examples import scaled
 from tests.kernels.process.reference import END, process
 
@@ -166,8 +166,8 @@ def test_p3_a_row_one_unit_before_the_deadline_moves_it() -> None:
 @pytest.mark.parametrize("order", [[0, 40, 80], [80, 0, 40], [40, 80, 0]])
 def test_p4_the_sequence_is_by_time(order: list[int]) -> None:
     rows = [("a", at) for at in order]
-    seen = lambda row, ctx: [{"what": str(row.at)}]
-    assert _sent(Case(seen), *[[row] for row in rows], lag=100) == [("a", at, str(at)) for at in (0, 40, 80)]
+    seen = Case(lambda row, ctx: [{"what": str(row.at)}])
+    assert _sent(seen, *[[row] for row in rows], lag=100) == [("a", at, str(at)) for at in (0, 40, 80)]
 
 
 def test_p5_a_timer_in_the_past_fires_at_once_and_time_does_not_go_back() -> None:
@@ -350,10 +350,13 @@ def test_a_timer_by_the_clock_fires_after_the_other_calls_of_its_key() -> None:
         ctx.timer("slow", after="10 s", clock="processing")
         return [{"what": "row"}]
 
-    driver = Driver(_stream().process(Case(on_row), returns="what string"))
+    clock = ManualClock()
+    driver = Driver(_stream().process(Case(on_row), returns="what string"), clock=clock)
     driver.send([{"k": "a", "at": 0}, {"k": "b", "at": 5}])
-    assert driver.advance_clock("9 s").results.num_rows == 0
-    assert driver.advance_clock("1 s").results.to_pylist() == [{"k": "a", "at": 5, "what": "slow"}]
+    clock.advance("9 s")
+    assert driver.tick().results.num_rows == 0
+    clock.advance("1 s")
+    assert driver.tick().results.to_pylist() == [{"k": "a", "at": 5, "what": "slow"}]
 
 
 def test_results_may_bring_their_own_event_time() -> None:
