@@ -82,6 +82,7 @@ def _packed(
         None if plan.in_lanes else timetable(spark, plan, now_us),
         attrs.evolve(plan.clocks.initial, now_us=now_us, begun_us=now_us),
     )
+    dated = tuple(n for n, stage in enumerate(plan.stages) if stage.spec.operation.by_clock)
     frames = []
     for number, read in enumerate(plan.reads):
         roots = tuple(root_of(plan, n, branch) for n, branch in read.takers)
@@ -89,14 +90,14 @@ def _packed(
         if when is not None:
             paths = spark.createDataFrame([(f,) for f in when.files[number]], "path string")
             frame = paths.repartition(len(ids)) if len(ids) > 1 else paths.coalesce(1)
-            pack = BoundedPack(roots, stream_reader(read), ids, when.files[number], begun, shuffle_files, outs)
+            pack = BoundedPack(roots, stream_reader(read), ids, when.files[number], begun, shuffle_files, outs, dated=dated)
         elif number in plan.in_lanes:
             frame = spark.createDataFrame([(f,) for f in in_order(spark, read)], "path string").coalesce(1)
-            pack = BoundedPack(roots, stream_reader(read), ids, None, begun, shuffle_files, outs, in_lanes=True)
+            pack = BoundedPack(roots, stream_reader(read), ids, None, begun, shuffle_files, outs, in_lanes=True, dated=dated)
         else:
             scanned = scan(spark, read.source, read.needs_columns, streaming=False)
             frame = scanned.frame
-            pack = BoundedPack(roots, scanned.reader, ids, None, begun, shuffle_files, outs)
+            pack = BoundedPack(roots, scanned.reader, ids, None, begun, shuffle_files, outs, dated=dated)
         frames.append(mapped(frame, pack.__call__, PACKED_TYPE))
     return functools.reduce(DataFrame.union, frames), (TimedBatch(0, begun),) if when is None else when.batches
 

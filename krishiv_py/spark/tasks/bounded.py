@@ -215,6 +215,8 @@ def one_path(path: str) -> pa.RecordBatch:
 
 
 PACKED_TYPE: Final = flat_type("bucket int, batch int, seq bigint, kind string, blob binary")
+NEWEST: Final = "newest"
+"""Rows of this kind say the largest event time that a task has read."""
 _SCHEMA: Final = pa.schema(
     [
         pa.field("bucket", pa.int32()),
@@ -248,6 +250,8 @@ class BoundedPack:
         The outputs that rows of each root go to, which pass as they are.
     in_lanes : bool
         Whether one task reads the whole stream, in its order, and judges each row by those before it.
+    dated : tuple of int
+        The stages that need the largest event time of all streams at the end of input.
     """
 
     roots: tuple[Root, ...]
@@ -258,6 +262,7 @@ class BoundedPack:
     shuffle_files: ShuffleFiles
     leaving: tuple[tuple[OutgoingResults, ...], ...]
     in_lanes: bool = False
+    dated: tuple[int, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settle_worker("bounded")
@@ -268,6 +273,7 @@ class BoundedPack:
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stages = [StageOperator(root.spec) for root in self.roots]
         passed = [{**none_counted(), FIRINGS: 0} for _ in stages]
+        newest_us = UNSET
         judging = [root.clock_after(None, self.begun) if root.rows_of is not None else None for root in self.roots]
         for seq, (timed, scanned) in enumerate(self._batches(batches)):
             if scanned.control is not None:  # what it tells is in the moments of the batches, and in clocks that go row by row
@@ -279,8 +285,12 @@ class BoundedPack:
                 if not root.spec.time_column:
                     rows = list(self._passing(root, stage, scanned, leaving, counters))
                 else:
-                    rows = self._packed(root, stage, timed, scanned, rows_clock)
+                    rows, maxima = self._packed(root, stage, timed, scanned, rows_clock)
+                    newest_us = max(newest_us, *maxima.values())
                 yield _rows_of(rows, timed.number, seq)
+        for n in self.dated if newest_us != UNSET else ():
+            for bucket in self.bucket_ids:
+                yield _row(bucket, 0, addressed(NEWEST, n), str(newest_us).encode())
         for root, counters in zip(self.roots, passed, strict=True):
             if not root.spec.time_column:
                 yield _row(self.bucket_ids[0], 0, _output_kind(NOTES, root.number), Notes(counters).to_bytes())
@@ -293,7 +303,7 @@ class BoundedPack:
 
     def _packed(
         self, root: Root, stage: StageOperator, timed: TimedBatch, scanned: ScannedRows, rows_clock: RowClock | None
-    ) -> list[tuple[int, str, bytes]]:
+    ) -> tuple[list[tuple[int, str, bytes]], dict[str, int]]:
         packing = stage.pack(timed.moment.at(root.times), rows_clock=rows_clock)
         if scanned.malformed:
             packing.refuse(in_columns(scanned.malformed))
@@ -302,7 +312,8 @@ class BoundedPack:
         chunks = [part for chunk in packing.chunks() for part in split(chunk, stage.layout.key_names, self.bucket_ids)]
         rows = [(b, addressed(CHUNK, root.number), self.shuffle_files.give(t)) for b, t in chunks]
         rows += [(self.bucket_ids[0], addressed(LATE, root.number), self.shuffle_files.give(t)) for t in packing.late]
-        return [*rows, (self.bucket_ids[0], addressed(NOTES, root.number), packing.notes.to_bytes())]
+        notes = packing.notes
+        return [*rows, (self.bucket_ids[0], addressed(NOTES, root.number), notes.to_bytes())], notes.maxima
 
     def _passing(
         self,
@@ -365,6 +376,7 @@ class BoundedSteps:
         read: dict[int, list[tuple[int, int, bytes]]] = {}
         given: dict[int, dict[int, list[pa.Table]]] = {}
         counters, ahead, maxima = {**none_counted(), FIRINGS: 0}, dict[str, int](), dict[str, int]()
+        newest_us = UNSET
         for batch in batches:
             for row in batch.to_pylist():
                 kind, to, _ = address_of(row["kind"])
@@ -376,6 +388,8 @@ class BoundedSteps:
                     count(ahead, noted.ahead)
                     for source, time_us in noted.maxima.items():
                         maxima[source] = max(maxima.get(source, time_us), time_us)
+                elif kind == NEWEST:
+                    newest_us = max(newest_us, int(row["blob"]))
                 elif kind == LATE:
                     yield self._out(_output_kind(LATE, to), row["blob"])
                 elif kind == NEXT:
@@ -386,7 +400,8 @@ class BoundedSteps:
         stage = StageOperator(stepping(self.spec))
         for bucket in sorted({*read, *given}):
             chunks = self._chunks(read.get(bucket, []))
-            steps = self._following(stage, chunks, given.get(bucket, {})) if self.place.follows else self._first(stage, chunks)
+            follows, now = self.place.follows, given.get(bucket, {})
+            steps = self._following(stage, chunks, now, newest_us) if follows else self._first(stage, chunks, newest_us)
             yield from self._given(list(steps), counters)
         yield self._out(_output_kind(NOTES, self.place.number), Notes(counters, maxima, ahead=ahead).to_bytes())
 
@@ -397,19 +412,19 @@ class BoundedSteps:
             by_batch.setdefault(number, []).append(self.shuffle_files.take(blob))
         return {number: StageInput(chunks) for number, chunks in by_batch.items()}
 
-    def _first(self, stage: StageOperator, read: dict[int, StageInput]) -> Iterator[tuple[int, StageOutput]]:
+    def _first(self, stage: StageOperator, read: dict[int, StageInput], newest_us: int) -> Iterator[tuple[int, StageOutput]]:
         """Yield the steps of a stage that reads a source only."""
         bucket, times = Bucket(MemoryStore()), self.place.times
-        for number, (timed, then, waits) in enumerate(turns(self.batches)):
+        for number, (timed, then, waits) in enumerate(turns(self.batches, newest_us)):
             packed, moment = read.get(timed.number, NO_ROWS), timed.moment.at(times)
             steps = micro_batch(stage, bucket, packed, moment, _always(then.at(times)), waits=waits)
             yield from ((2 * number + more, step) for more, step in enumerate(steps))
 
     def _following(
-        self, stage: StageOperator, read: dict[int, StageInput], given: dict[int, list[pa.Table]]
+        self, stage: StageOperator, read: dict[int, StageInput], given: dict[int, list[pa.Table]], newest_us: int
     ) -> Iterator[tuple[int, StageOutput]]:
         """Yield the steps of a stage that takes the results of others, step by step (SEMANTICS §7.3)."""
-        moments = [m.at(self.place.times) for m in step_moments(self.batches)]
+        moments = [m.at(self.place.times) for m in step_moments(self.batches, newest_us)]
         bucket, late_moment = Bucket(MemoryStore()), Moment(UNSET, moments[0].now_us)
         for number, moment in enumerate(moments):
             batch, empty = divmod(number, 2)
@@ -440,19 +455,19 @@ class BoundedSteps:
         return _row(self.place.bucket_ids[0], 0, kind, blob)
 
 
-def turns(batches: Sequence[TimedBatch]) -> Iterator[tuple[TimedBatch, Moment, bool]]:
+def turns(batches: Sequence[TimedBatch], newest_us: int) -> Iterator[tuple[TimedBatch, Moment, bool]]:
     """Each batch of a first stage; what is in force after it, at last the end of input; whether one without rows follows."""
     last = batches[-1].moment
-    ends = Moment(END_OF_TIME, last.now_us, others=(END_OF_TIME,) * len(last.others))
+    ends = Moment(END_OF_TIME, last.now_us, others=(END_OF_TIME,) * len(last.others), newest_us=newest_us)
     for timed, then in zip(batches, [*(b.moment for b in batches[1:]), ends], strict=True):
         yield timed, then, timed.idle or then is ends
 
 
-def step_moments(batches: Sequence[TimedBatch]) -> tuple[Moment, ...]:
+def step_moments(batches: Sequence[TimedBatch], newest_us: int) -> tuple[Moment, ...]:
     """Return what is in force in the steps of a first stage: of each batch, and of the batch without rows that may
     follow it.
     """
-    every = ((timed.moment, then if waits else timed.moment) for timed, then, waits in turns(batches))
+    every = ((timed.moment, then if waits else timed.moment) for timed, then, waits in turns(batches, newest_us))
     return tuple(moment for both in every for moment in both)
 
 
