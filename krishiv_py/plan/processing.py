@@ -73,11 +73,13 @@ class Context:
 
     __slots__ = (
         *("_closing", "_dropped", "_due", "_fires", "_forgotten", "_kind", "_lengths", "_now", "_now_us", "_refused"),
-        *("_replaced", "_soonest", "_state", "_touched", "clock", "key"),
+        *("_clocked", "_named", "_open", "_replaced", "_soonest", "_state", "_touched", "clock", "key"),
     )
 
     def __init__(self, key: Any = None, time: TimePoint = 0, clock: dt.datetime | None = None) -> None:
         self._lengths: dict[str, int] = {}
+        self._named: set[str] = set()
+        """Names that were set before, and so are names."""
         self._state: Any = None
         self._now = time_point_us(time, "time")
         self.key = key
@@ -92,22 +94,33 @@ class Context:
     def _begin(self, kind: TimeKind, *, fires: bool, now_us: int | None) -> None:
         """Prepare for a step: the kind of times, whether timers can fire, and the processing time on record."""
         self._kind: TimeKind = kind
-        self._fires = fires
+        self._fires = self._open = fires
         self._now_us = now_us
+        self._clocked = False
+        self._close(closing=False)
 
     def _enter(self, due: dict[str, int]) -> None:
         """Prepare for the calls of a key with these timers, µs."""
         self._due = due
-        self._closing = self._touched = self._forgotten = self._replaced = False
-        self._dropped = 0
+        self._touched = self._forgotten = self._replaced = False
         self._refused: str | None = None
         self._least()
 
     def _least(self) -> int:
         """Find again when the first timer by event time is due."""
         due = self._due
-        self._soonest = min((us for name, us in due.items() if name[:1] != CLOCK), default=END_OF_TIME) if due else END_OF_TIME
+        if not due:
+            self._soonest = END_OF_TIME
+        elif not self._clocked:
+            self._soonest = min(due.values())
+        else:
+            self._soonest = min((us for name, us in due.items() if name[:1] != CLOCK), default=END_OF_TIME)
         return self._soonest
+
+    def _close(self, *, closing: bool) -> None:
+        """Drop the timers that are set from now on, and count them; or do not any more."""
+        self._closing, self._dropped = closing, 0
+        self._open = self._fires and not closing
 
     def _taken_state(self) -> Any:
         state, self._state, self._replaced = self._state, None, False
@@ -162,6 +175,10 @@ class Context:
         PlanError
             Without a name, with no time or two, and where the function has no ``on_timer``.
         """
+        length = self._lengths.get(after) if type(after) is str else None
+        if length is not None and at is None and clock == "event" and self._open and name in self._named:
+            self._set(name, self._now + length)
+            return
         if type(name) is not str or name[:1] == CLOCK:
             raise PlanError("a timer has a name", got=shown(name), hint='write ctx.timer("idle", after="10 minutes")')
         if (after is None) == (at is None):
@@ -180,15 +197,20 @@ class Context:
             one_of(clock, "clock", ("event", "processing"))
             if self._now_us is None:
                 raise PlanError("no processing time is on record", got=shown(name), hint="give the context of a test a clock")
-            name, now_us = f"{CLOCK}{name}", self._now_us
-        due_us = time_point_us(at, "at") if at is not None else now_us + self._length(after)
-        before_us = self._due.get(name)
-        self._due[name] = due_us
-        if name[:1] != CLOCK:
-            if due_us <= self._soonest:
-                self._soonest = due_us
-            elif before_us == self._soonest:
-                self._least()
+            self._due[f"{CLOCK}{name}"] = time_point_us(at, "at") if at is not None else self._now_us + self._length(after)
+            self._clocked = True
+            return
+        self._set(name, time_point_us(at, "at") if at is not None else now_us + self._length(after))
+        self._named.add(name)
+
+    def _set(self, name: str, due_us: int) -> None:
+        due = self._due
+        before_us = due.get(name)
+        due[name] = due_us
+        if due_us <= self._soonest or len(due) == 1:
+            self._soonest = due_us
+        elif before_us == self._soonest:
+            self._least()
 
     def _length(self, after: Duration | None) -> int:
         assert after is not None

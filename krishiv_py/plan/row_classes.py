@@ -212,17 +212,22 @@ class RecordClass:
     kind: type
     schema: pa.Schema
     readers: dict[str, Build | None] = attrs.field(init=False)
+    required: tuple[str, ...] = attrs.field(init=False)
+    """Arguments without a default."""
 
     @readers.default
     def _readers(self) -> dict[str, Build | None]:
         return {name: reader_of(type_) for name, type_ in (row_fields(self.kind) or {}).items()}
 
+    @required.default
+    def _without_default(self) -> tuple[str, ...]:
+        return () if typing.is_typeddict(self.kind) else tuple(_required(self.kind))
+
     def new(self) -> Any:
         """Return the state of a key that has none."""
         if typing.is_typeddict(self.kind):
             return dict.fromkeys(self.schema.names)
-        missing = _required(self.kind)
-        return self.kind(**dict.fromkeys(missing))
+        return self.kind(**dict.fromkeys(self.required)) if self.required else self.kind()
 
     def read(self, columns: Mapping[str, list[Any]]) -> list[Any]:
         """Return a value for each row of columns, as Python lists."""

@@ -15,9 +15,8 @@ import copy
 import datetime as dt
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
-import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,45 +24,13 @@ import pyarrow.compute as pc
 from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.types import Ints, pick
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SchemaError, failure_text, shown
-from krishiv_py.kernels.aggregates.base import shown_key
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
+from krishiv_py.kernels.process.states import MISFITS, KeyRows, KeyUpdates, ObjectStates
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.processing import CLOCK, MOST_TIMERS, Context, Processing, row_reader, time_of
 from krishiv_py.plan.row_classes import names_of, stored_value
-
-NEVER: Final = END_OF_TIME
-MISFITS: Final = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError)
-
-
-@attrs.define(eq=False)
-class KeyStates:
-    """The keys of a step, with what is kept of each.
-
-    Attributes
-    ----------
-    keys : pyarrow.Table
-        The key columns.
-    begins : list of int
-        Where the rows of each key begin, and where the last ones end.
-    states : list
-        Their state; None where they have none.
-    timers : list of dict
-        Their timers, µs; names of timers by the clock begin with a mark.
-    called, fired : list of int
-        When they were called last, and how many timers have fired since their last row.
-    stored : callable
-        Gives the state of a key once more, as it is stored.
-    """
-
-    keys: pa.Table
-    begins: list[int]
-    states: list[Any]
-    timers: list[dict[str, int]]
-    called: list[int]
-    fired: list[int]
-    stored: Callable[[int], Any]
 
 
 class _UndoneError(Exception):
@@ -77,8 +44,8 @@ class Calls:
     ----------
     layout : Layout
         The columns of rows.
-    keys : KeyStates
-        What is kept of the keys; changed in place.
+    keys : KeyRows
+        The keys, with what is stored of them.
     rows : pyarrow.Table
         Rows by key, in the order of their calls.
     moment : Moment
@@ -87,7 +54,7 @@ class Calls:
         Rows before `settled_us` have been taken; timers up to `due_us` fire.
     """
 
-    def __init__(self, layout: Layout, keys: KeyStates, rows: pa.Table, moment: Moment, settled_us: int, due_us: int) -> None:
+    def __init__(self, layout: Layout, keys: KeyRows, rows: pa.Table, moment: Moment, settled_us: int, due_us: int) -> None:
         operation = layout.spec.operation
         assert isinstance(operation, Processing)
         self.layout, self.operation, self.keys, self.rows = layout, operation, keys, rows
@@ -109,8 +76,8 @@ class Calls:
         clock = None if moment.now_us is None else dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
         self.clock = clock if clock is None else clock + dt.timedelta(microseconds=moment.now_us or 0)
 
-    def run(self) -> None:
-        """Call the function for each key."""
+    def run(self) -> KeyUpdates:
+        """Call the function for each key; return what is to be stored of the keys."""
         layout, spec = self.layout, self.layout.spec
         working = dict(zip(spec.keys, layout.key_names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
         visible = [f.name for f in spec.row_schema if f.name in working]
@@ -118,28 +85,32 @@ class Calls:
         times = self.rows[TIME].to_numpy().tolist()
         objects = read([self.rows[working[name]] for name in visible])
         columns = [self.keys.keys[name].to_pylist() for name in layout.key_names]
-        n = len(self.keys.states)
+        n = self.keys.n
         values: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True)) if columns else [None] * n
         ctx = Context(clock=self.clock)
         ctx._begin(self.kind, fires=self.on_timer is not None, now_us=self.now_us)
+        states = ObjectStates(self.operation, self.keys)
+        ctx._clocked = states.clocked
+        begins = self.keys.begins.tolist()
         for key in range(n):
-            low, high = self.keys.begins[key], self.keys.begins[key + 1]
+            low, high = begins[key], begins[key + 1]
             ctx.key = values[key]
-            self._key(key, ctx, times[low:high], objects[low:high])
+            self._key(states, key, ctx, times[low:high], objects[low:high])
+        return states.updates()
 
-    def _key(self, key: int, ctx: Context, times: list[int], rows: list[Any]) -> None:
+    def _key(self, states: ObjectStates, key: int, ctx: Context, times: list[int], rows: list[Any]) -> None:
         """Call the function for the rows and the timers of one key."""
-        keys, marks = self.keys, (len(self._given), len(self.refused), dict(self.counters))
-        before = dict(keys.timers[key])
-        run = _KeyRun(self, key, ctx, keys.states[key], keys.timers[key], keys.called[key], keys.fired[key])
+        given, refused, before = len(self._given), len(self.refused), dict(states.timers[key])
+        run = _KeyRun(self, states, key, ctx, (states.states[key], states.timers[key]))
         try:
             run.all(times, rows)
         except _UndoneError:
-            del self._given[marks[0] :], self._times[marks[0] :], self._of[marks[0] :], self.refused[marks[1] :]
-            self.counters = marks[2]
-            run = _KeyRun(self, key, ctx, keys.stored(key), before, keys.called[key], keys.fired[key], careful=True)
+            self.undo_given(given)
+            del self.refused[refused:]
+            run = _KeyRun(self, states, key, ctx, (states.stored_state(key), before), careful=True)
             run.all(times, rows)
-        keys.states[key], keys.timers[key], keys.called[key], keys.fired[key] = run.state, run.due, run.called, run.fired
+            states.timers[key] = before
+        states.states[key], states.called[key], states.fired[key] = run.state, run.called, run.fired
 
     def count(self, name: str, n: int) -> None:
         """Count something of this step."""
@@ -169,9 +140,7 @@ class Calls:
 
     def shown_key(self, key: int) -> str:
         """Return a key for the text of an error."""
-        values = [self.keys.keys[name][key].as_py() for name in self.layout.key_names]
-        text = shown_key(self.layout.spec.keys, values)
-        return f" for {text}" if text else ""
+        return self.keys.shown(key)
 
     # ---- what comes of it
 
@@ -247,6 +216,10 @@ class Calls:
         return pa.Table.from_arrays([*columns, *notes], schema=layout.late_schema)
 
 
+Before: TypeAlias = tuple[Any, dict[str, int]]
+"""The state and the timers of a key before a step."""
+
+
 class _KeyRun:
     """The calls for one key.
 
@@ -263,21 +236,22 @@ class _KeyRun:
     def __init__(
         self,
         calls: Calls,
+        states: ObjectStates,
         key: int,
         ctx: Context,
         state: Any,
         due: dict[str, int],
-        called: int,
-        fired: int,
+        *,
         careful: bool = False,
     ) -> None:
         self.calls, self.key, self.ctx, self.careful = calls, key, ctx, careful
-        self.state, self.due, self.called, self.fired = state, due, called, fired
-        ctx._enter(due)
+        self.state, self.due = state, due
+        self.called, self.fired = states.called[key], states.fired[key]
+        ctx._enter(self.due)
 
     def all(self, times: list[int], rows: list[Any]) -> None:
         """Make all calls."""
-        calls, ctx, due = self.calls, self.ctx, self.due
+        calls, ctx = self.calls, self.ctx
         on_row, in_time, careful = calls.on_row, calls.in_time, self.careful
         plain = not careful and calls.ttl_us is None and calls.state_class is not None
         least = ctx._least()
@@ -302,7 +276,6 @@ class _KeyRun:
                     self._after()
                 self.called = time_us if time_us > self.called else self.called
             least = ctx._soonest
-        del due
         if calls.ended:
             self._end()
         else:
@@ -383,14 +356,17 @@ class _KeyRun:
         self.due.update(due)
         ctx._least()
         calls.undo_given(n)
-        first = calls.keys.begins[self.key]
+        first = int(calls.keys.begins[self.key])
         calls.refused.append((self.key, first + place if place >= 0 else -1, reason))
 
     def _fire(self, upto_us: int) -> None:
         """Fire the timers that are due, in order of time and name, and those that are set meanwhile."""
         ctx, due = self.ctx, self.due
         while ctx._soonest <= upto_us:
-            at, name = min((us, name) for name, us in due.items() if name[:1] != CLOCK)
+            if len(due) == 1:
+                ((name, at),) = due.items()
+            else:
+                at, name = min((us, name) for name, us in due.items() if name[:1] != CLOCK)
             self._timer(name, max(at, self.called))
 
     def _timer(self, name: str, time_us: int, shown_name: str | None = None) -> None:
@@ -412,7 +388,7 @@ class _KeyRun:
     def _by_clock(self) -> None:
         """Fire the timers of the clock that are due by the time on record: they come after all else."""
         calls = self.calls
-        if calls.now_us is None:
+        if calls.now_us is None or not self.ctx._clocked:
             return
         time_us = max(self.called, calls.settled_us)
         while due := [(us, name) for name, us in self.due.items() if name[:1] == CLOCK and us <= calls.now_us]:
@@ -423,18 +399,17 @@ class _KeyRun:
         """End the input (SEMANTICS §14.3)."""
         calls, ctx, due = self.calls, self.ctx, self.due
         self._fire(calls.last_us)
-        ctx._dropped = 0
+        ctx._close(closing=calls.operation.at_end == "fire")
         if calls.operation.at_end == "fire":
-            ctx._closing = True
             for us, name in sorted((us, name) for name, us in due.items() if name[:1] != CLOCK):
                 if due.get(name) == us:
                     self._timer(name, max(us, self.called))
         on_end = calls.on_end
         if on_end is not None and self.state is not None:
-            ctx._closing = True
+            ctx._closing, ctx._open = True, False
             self._call(max(self.called, calls.last_us), "on_end", lambda state: on_end(state, ctx))
         calls.count("timers_dropped", len(due) + ctx._dropped)
-        ctx._closing = False
+        ctx._close(closing=False)
         due.clear()
 
     def _place(self) -> str:

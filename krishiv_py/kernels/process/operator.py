@@ -13,7 +13,7 @@ batch costs what it brings and what is due, whatever is held.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -23,11 +23,11 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group_rows, key_hashes
 from krishiv_py.arrays.sorting import sorted_unique
 from krishiv_py.arrays.types import Ints, pick
-from krishiv_py.errors import OperatorError, shown
 from krishiv_py.kernels.aggregates.base import shown_key
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.process.calls import MISFITS, NEVER, Calls, KeyStates, ranks_of
+from krishiv_py.kernels.process.calls import Calls, ranks_of
+from krishiv_py.kernels.process.states import CALLED, FIRED, NEVER, TIMERS, KeyRows, KeyUpdates
 from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD, KeyTable
@@ -36,11 +36,10 @@ from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys
 from krishiv_py.kernels.watermark import floor_watermark
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.processing import CLOCK, Processing
+from krishiv_py.plan.processing import Processing
 
 _ARRIVED: Final = "n"
-_TIMERS, _LOOK, _CLOCK = "__timers", "__look", "__clock"
-_CALLED, _FIRED = "__called", "__fired"
+_LOOK, _CLOCK = "__look", "__clock"
 _LOOKS: Final = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
 
 
@@ -69,8 +68,8 @@ class ProcessOperator:
         self.state_fields = [pa.field(f"{STATE_FIELD}{f.name}", f.type) for f in fields]
         self.values = [
             pa.field(HAS_STATE, pa.bool_()),
-            pa.field(_TIMERS, pa.map_(pa.string(), pa.int64())),
-            *(pa.field(name, pa.int64()) for name in (_LOOK, _CLOCK, _CALLED, _FIRED)),
+            pa.field(TIMERS, pa.map_(pa.string(), pa.int64())),
+            *(pa.field(name, pa.int64()) for name in (_LOOK, _CLOCK, CALLED, FIRED)),
             *self.state_fields,
         ]
         self.finest_us = max(spec.tick_us, 1 << 16)
@@ -99,14 +98,6 @@ class ProcessOperator:
         """Return when the keys of a bucket are to be looked at by the clock."""
         return DueQueue(bucket, "process_clock", self.finest_us)
 
-    def states_of(self, rows: pa.Table) -> list[Any]:
-        """Return the state in each row of the table of keys, as objects of its class."""
-        if self.operation.state is None:
-            return [None] * rows.num_rows
-        return self.operation.state.read(
-            {f.name.removeprefix(STATE_FIELD): rows[f.name].to_pylist() for f in self.state_fields}
-        )
-
     def state(self, bucket: Bucket) -> pa.Table:
         """Return for each key its state, its timers, the rows that it holds back and when the state was written."""
         spec, kind = self.layout.spec, self.layout.spec.time_kind
@@ -120,7 +111,7 @@ class ProcessOperator:
             counts = np.array([held.num_rows] * n, np.int64)
         else:
             counts = np.bincount(groups.ids[n:], minlength=groups.n)[groups.ids[:n]]
-        timers = whole(rows[_TIMERS])
+        timers = whole(rows[TIMERS])
         times = pa.MapArray.from_arrays(timers.offsets, timers.keys, unstamp(timers.items.to_numpy(), kind))
         taken = {*spec.keys, *(f.name.removeprefix(STATE_FIELD) for f in self.state_fields)}
         columns: dict[str, Any] = {key: rows[name] for key, name in zip(spec.keys, self.names, strict=True)}
@@ -135,7 +126,7 @@ class ProcessOperator:
         gone = DeadKeys.of(dead, self.names)
         rows = self.table(bucket).drop(gone)
         held = sum(t.num_rows for t in self.held(bucket).discard(gone.rows))
-        timed = sum(1 for timers in rows[_TIMERS].to_pylist() if timers)
+        timed = sum(1 for timers in rows[TIMERS].to_pylist() if timers)
         return int(held) + timed
 
     def shown_key(self, keys: pa.Table, place: int) -> str:
@@ -171,8 +162,7 @@ class _Step:
         if settled.num_rows or due or (self.ended and op.operation.callbacks.on_end is not None):
             keys, rows = self._keys(settled, due)
             calls = Calls(op.layout, keys, rows, self.moment, self.horizon, self.due_us)
-            calls.run()
-            self._write(keys)
+            self._write(keys, calls.run())
             results, counters, refused = calls.results(), calls.counters, calls.late(self.moment.watermark_us)
         held, look = self.held.earliest, self.looks.earliest
         wakeups = [] if held is None else [held + 1 + op.late_us]
@@ -205,7 +195,7 @@ class _Step:
             rows = rows.filter(pa.array(ready))
         return pa.concat_tables([*reached, rows])
 
-    def _keys(self, rows: pa.Table, due: list[pa.Table]) -> tuple[KeyStates, pa.Table]:
+    def _keys(self, rows: pa.Table, due: list[pa.Table]) -> tuple[KeyRows, pa.Table]:
         """Return the keys that have rows or are due, and the rows in order of key, time and arrival."""
         names, op = self.op.names, self.op
         looked = sorted_unique(pa.concat_tables([_LOOKS.empty_table(), *due])[HASH].to_numpy())
@@ -227,32 +217,13 @@ class _Step:
         hashes = key_hashes([keys[k] for k in names], n)
         order = self._order(rows, ids)
         rows, ids = pick(rows, order), ids[order]
-        begins = np.searchsorted(ids, np.arange(n + 1)).tolist()
+        begins = np.searchsorted(ids, np.arange(n + 1))
         stored, places = self.table.lookup(keys, hashes)
         found = np.flatnonzero(places >= 0)
-        mine = pick(stored, places[found])
-        states: list[Any] = [None] * n
-        timers = [dict[str, int]() for _ in range(n)]
-        called, fired = [UNSET] * n, [0] * n
-        self.hashes, self.look, self.clock_look = hashes, np.full(n, NEVER), np.full(n, NEVER)
-        if len(found):
-            self.look[found] = mine[_LOOK].to_numpy()
-            self.clock_look[found] = mine[_CLOCK].to_numpy()
-            values = op.states_of(mine)
-            has, whens, counts = (mine[name].to_pylist() for name in (HAS_STATE, _CALLED, _FIRED))
-            for at, place in enumerate(found.tolist()):
-                states[place] = values[at] if has[at] else None
-                called[place], fired[place] = whens[at], counts[at]
-            for place, pairs in zip(found.tolist(), mine[_TIMERS].to_pylist(), strict=True):
-                if pairs:
-                    timers[place] = dict(pairs)
-
-        def stored_state(key: int) -> Any:
-            place = int(places[key])
-            row = stored.slice(max(place, 0), 1)
-            return op.states_of(row)[0] if place >= 0 and row[HAS_STATE][0].as_py() else None
-
-        return KeyStates(keys, begins, states, timers, called, fired, stored_state), rows
+        stored = pick(stored, places[found])
+        known = KeyRows(keys, begins, stored, found, partial(op.shown_key, keys))
+        self.hashes, self.look, self.clock_look = hashes, known.numbers(_LOOK, NEVER), known.numbers(_CLOCK, NEVER)
+        return known, rows
 
     def _order(self, rows: pa.Table, ids: Ints) -> Ints:
         arrived = rows[_ARRIVED].to_numpy()
@@ -261,39 +232,18 @@ class _Step:
         ranks = [ranks_of(whole(rows[self.op.working[name]])) for name in reversed(self.op.operation.order_by)]
         return np.lexsort((arrived, *ranks, rows[TIME].to_numpy(), ids))
 
-    def _write(self, keys: KeyStates) -> None:
+    def _write(self, keys: KeyRows, updates: KeyUpdates) -> None:
         """Write what became of the keys, and see that those with timers are looked at when the first is due."""
-        op, n = self.op, keys.keys.num_rows
-        has = np.fromiter((state is not None for state in keys.states), np.bool_, n)
-        if op.operation.state is None:
-            has[:] = False
-        first, by_clock = (
-            np.fromiter(
-                (min((us for name, us in due.items() if (name[:1] == CLOCK) is clock), default=NEVER) for due in keys.timers),
-                np.int64,
-                n,
-            )
-            for clock in (False, True)
-        )
+        op, has = self.op, updates.has
+        first, by_clock = updates.soonest(clock=False), updates.soonest(clock=True)
         if op.operation.ttl_us is not None:
-            over = np.array(keys.called, np.int64) + op.operation.ttl_us
-            first = np.where(has, np.minimum(first, over), first)
-        live = has | np.fromiter(map(bool, keys.timers), np.bool_, n)
+            first = np.where(has, np.minimum(first, updates.called + op.operation.ttl_us), first)
         look = self._armed(self.looks, first, self.look, self.due_us)
         clock_look = self._armed(self.by_clock, by_clock, self.clock_look, self.moment.now_us)
-        offsets = np.zeros(n + 1, np.int32)
-        np.cumsum([len(due) for due in keys.timers], out=offsets[1:])
-        names = pa.array([name for due in keys.timers for name in due], pa.string())
-        times = pa.array([us for due in keys.timers for us in due.values()], pa.int64())
-        columns = [
-            pa.array(has),
-            pa.MapArray.from_arrays(pa.array(offsets), names, times),
-            pa.array(look),
-            pa.array(clock_look),
-            pa.array(keys.called, pa.int64()),
-            pa.array(keys.fired, pa.int64()),
-        ]
-        self.table.write(keys.keys, self.hashes, live, [*columns, *self._state_columns(keys, has)])
+        live = has.copy()
+        live[updates.owners] = True
+        numbers = map(pa.array, (look, clock_look, updates.called, updates.fired))
+        self.table.write(keys.keys, self.hashes, live, [pa.array(has), updates.timer_maps(), *numbers, *updates.fields])
 
     def _armed(self, queue: DueQueue, first: Ints, look: Ints, reached_us: int | None) -> Ints:
         """Put keys into a queue that have a timer before what it says of them; return what it says now."""
@@ -304,29 +254,3 @@ class _Step:
             entries = pa.Table.from_arrays([pa.array(self.hashes[arm]), pa.array(first[arm])], schema=_LOOKS)
             queue.insert(entries, reached if reached != UNSET else int(first[arm].min()))
         return np.where(arm, first, np.where(passed, NEVER, look))
-
-    def _state_columns(self, keys: KeyStates, has: Any) -> Iterator[pa.Array]:
-        state = self.op.operation.state
-        if state is None:
-            return
-        there = np.flatnonzero(has)
-        values = state.written([keys.states[place] for place in there.tolist()])
-        places = np.full(len(has), len(there))
-        places[there] = np.arange(len(there))
-        for field in state.schema:
-            try:
-                column = pa.array([*values[field.name], None], field.type)
-            except MISFITS as problem:
-                raise self._misfit(keys, there, field, values[field.name]) from problem
-            yield column.take(pa.array(places))
-
-    def _misfit(self, keys: KeyStates, there: Ints, field: pa.Field, values: list[Any]) -> OperatorError:
-        """Return the error for a value of state that its column cannot hold."""
-        for place, value in zip(there.tolist(), values, strict=True):
-            try:
-                pa.array([value], field.type)
-            except Exception:  # noqa: BLE001  # that one is to be named
-                key = self.op.shown_key(keys.keys, place)
-                got, hint = shown(value), f"give the field a type that holds it, or fix {self.op.operation.callbacks.name}"
-                return OperatorError(f"state.{field.name} is not a {field.type}{key}", got=got, hint=hint)
-        raise AssertionError(field)

@@ -1,0 +1,201 @@
+"""What is kept of the keys of a step, as objects of the user's class or as aligned columns, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Protocol
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.errors import OperatorError, shown
+from krishiv_py.kernels.columns.layout import whole
+from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.processing import CLOCK, Processing
+from krishiv_py.plan.row_classes import stored_value
+
+NEVER: Final = END_OF_TIME
+MISFITS: Final = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError)
+TIMERS, CALLED, FIRED = "__timers", "__called", "__fired"
+
+
+@attrs.frozen(eq=False)
+class KeyRows:
+    """The keys of a step, with what is stored of each.
+
+    Attributes
+    ----------
+    keys : pyarrow.Table
+        The key columns.
+    begins : list of int
+        Where the rows of each key begin, and where the last ones end.
+    stored : pyarrow.Table
+        What is stored of those that are known.
+    found : ndarray of int64
+        Which keys these are.
+    shown : callable
+        Gives the text of a key for errors.
+    """
+
+    keys: pa.Table
+    begins: Ints
+    stored: pa.Table
+    found: Ints
+    shown: Callable[[int], str]
+
+    @property
+    def n(self) -> int:
+        """Return how many keys there are."""
+        return len(self.begins) - 1
+
+    def numbers(self, column: str, default: int) -> Ints:
+        """Return a column of numbers, with a default for keys that are not known."""
+        values = np.full(self.n, default, np.int64)
+        values[self.found] = self.stored[column].to_numpy()
+        return values
+
+    def timers(self) -> tuple[Ints, list[str], Ints]:
+        """Return for each timer its key, its name and its time, µs."""
+        timers = whole(self.stored[TIMERS])
+        counts = np.diff(timers.offsets.to_numpy())
+        first, last = (int(timers.offsets[place].as_py()) for place in (0, len(timers)))
+        owners = np.repeat(self.found, counts)
+        return owners, timers.keys[first:last].to_pylist(), timers.items[first:last].to_numpy()
+
+
+@attrs.frozen(eq=False)
+class KeyUpdates:
+    """What is to be stored of the keys of a step.
+
+    Attributes
+    ----------
+    has : ndarray of bool
+        Which keys have a state.
+    owners, names, times
+        The timers: key, name and time, µs; by key.
+    called, fired : ndarray of int64
+        When a key was called last, and how many timers have fired since its last row.
+    fields : list of pyarrow.Array
+        The fields of the state, null where there is none.
+    """
+
+    has: Mask
+    owners: Ints
+    names: list[str]
+    times: Ints
+    called: Ints
+    fired: Ints
+    fields: list[pa.Array]
+
+    @property
+    def n(self) -> int:
+        """Return how many keys there are."""
+        return len(self.has)
+
+    def soonest(self, *, clock: bool) -> Ints:
+        """Return when the first timer of each key is due, of those by the clock or of the others."""
+        first = np.full(self.n, NEVER, np.int64)
+        of_clock = np.fromiter((name[:1] == CLOCK for name in self.names), np.bool_, len(self.names))
+        mine = of_clock if clock else ~of_clock
+        np.minimum.at(first, self.owners[mine], self.times[mine])
+        return first
+
+    def timer_maps(self) -> pa.Array:
+        """Return the timers of each key as a map."""
+        offsets = np.zeros(self.n + 1, np.int32)
+        np.cumsum(np.bincount(self.owners, minlength=self.n), out=offsets[1:])
+        return pa.MapArray.from_arrays(pa.array(offsets), pa.array(self.names, pa.string()), pa.array(self.times))
+
+
+class KeyStates(Protocol):
+    """The keys of a step while they are called."""
+
+    def updates(self) -> KeyUpdates:
+        """Return what is to be stored."""
+
+
+class ObjectStates:
+    """State as objects of the user's class, and timers as dictionaries."""
+
+    def __init__(self, operation: Processing, rows: KeyRows) -> None:
+        self.operation, self.rows = operation, rows
+        n = rows.n
+        self.states: list[Any] = [None] * n
+        self.timers: list[dict[str, int]] = [{} for _ in range(n)]
+        self.called: list[int] = rows.numbers(CALLED, UNSET).tolist()
+        self.fired: list[int] = rows.numbers(FIRED, 0).tolist()
+        owners, names, times = rows.timers()
+        for key, name, us in zip(owners.tolist(), names, times.tolist(), strict=True):
+            self.timers[key][name] = us
+        self.clocked = any(name[:1] == CLOCK for name in names)
+        for key, state in zip(rows.found.tolist(), self._read(rows.stored), strict=True):
+            self.states[key] = state
+
+    def _read(self, stored: pa.Table) -> list[Any]:
+        if self.operation.state is None:
+            return [None] * stored.num_rows
+        states = states_of(self.operation, stored)
+        return [state if has else None for state, has in zip(states, stored[HAS_STATE].to_pylist(), strict=True)]
+
+    def stored_state(self, key: int) -> Any:
+        """Return the state of a key once more, as it is stored."""
+        places = np.flatnonzero(self.rows.found == key)
+        return self._read(self.rows.stored.slice(int(places[0]), 1))[0] if len(places) else None
+
+    def updates(self) -> KeyUpdates:
+        """Return what is to be stored."""
+        n = self.rows.n
+        keeps = self.operation.state is not None
+        has = np.fromiter((keeps and state is not None for state in self.states), np.bool_, n)
+        names, times = list[str](), list[int]()
+        for due in self.timers:
+            names += due
+            times += due.values()
+        owners = np.repeat(np.arange(n), list(map(len, self.timers)))
+        numbers = (np.array(self.called, np.int64), np.array(self.fired, np.int64))
+        return KeyUpdates(has, owners, names, np.array(times, np.int64), *numbers, list(self._fields(has)))
+
+    def _fields(self, has: Mask) -> Iterator[pa.Array]:
+        state = self.operation.state
+        if state is None:
+            return
+        there = np.flatnonzero(has)
+        written = state.written([self.states[key] for key in there.tolist()])
+        places = np.full(len(has), len(there))
+        places[there] = np.arange(len(there))
+        for field in state.schema:
+            values = [*written[field.name], None]
+            yield field_array(self.operation, field, values, there, self.rows.shown).take(pa.array(places))
+
+
+def states_of(operation: Processing, stored: pa.Table) -> list[Any]:
+    """Return the state in each stored row, as objects of its class."""
+    assert operation.state is not None
+    columns = {name: stored[f"{STATE_FIELD}{name}"].to_pylist() for name in operation.state.schema.names}
+    return operation.state.read(columns)
+
+
+def field_array(
+    operation: Processing,
+    field: pa.Field,
+    values: Sequence[Any] | npt.NDArray[Any],
+    keys: Ints,
+    shown_key: Callable[[int], str],
+) -> pa.Array:
+    """Return the values of a field of state as its column; `keys` are those that they are of, for the error."""
+    try:
+        return pa.array(values, field.type)
+    except MISFITS as problem:
+        for key, value in zip(keys.tolist(), values, strict=False):
+            try:
+                pa.array([stored_value(value, field.type)], field.type)
+            except MISFITS:
+                got, name = shown(value), operation.callbacks.name
+                hint = f"give the field a type that holds it, or fix {name}"
+                what = f"state.{field.name} is not a {field.type}{shown_key(key)}"
+                raise OperatorError(what, got=got, hint=hint) from problem
+        raise
