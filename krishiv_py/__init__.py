@@ -104,7 +104,7 @@ from krishiv_py.plan.options.late import CountByKeyLateEventHandler, CountingLat
 from krishiv_py.plan.options.query import Batches, StateTtlConfig
 from krishiv_py.plan.options.triggers import Interval, OpenWindows, Trigger, WindowTrigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
-from krishiv_py.plan.processing import Context, Row
+from krishiv_py.plan.processing import Context, Events, RoundContext, Row, StateColumns
 from krishiv_py.plan.running import Progress, TableVersion
 from krishiv_py.plan.windows.calendar import calendar_window
 from krishiv_py.plan.windows.lookback import SlidingWindows
@@ -155,6 +155,7 @@ __all__ = [
     "DeltaSink",
     "DurationError",
     "EnvironmentSetupError",
+    "Events",
     "Expr",
     "ExpressionError",
     "ForeachBatchSink",
@@ -185,6 +186,7 @@ __all__ = [
     "Query",
     "QueryStatus",
     "ResultStream",
+    "RoundContext",
     "Row",
     "SchemaError",
     "Sender",
@@ -196,6 +198,7 @@ __all__ = [
     "SlidingWindows",
     "SourceError",
     "SpoolError",
+    "StateColumns",
     "StateTtlConfig",
     "Stream",
     "TableVersion",

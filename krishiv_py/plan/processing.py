@@ -18,9 +18,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, shown
+from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.errors import PlanError, shown, unknown_column
 from krishiv_py.plan.checks import a_function, is_async, one_of
 from krishiv_py.plan.durations import END_OF_TIME, Duration, TimePoint, show_us, time_point_us, to_us
 from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing
@@ -32,6 +35,8 @@ from krishiv_py.plan.schema import TimeKind
 
 ProcessOrder: TypeAlias = Literal["time", "arrival"]
 AtEnd: TypeAlias = Literal["fire", "seen"]
+Objects: TypeAlias = "npt.NDArray[Any]"
+"""An array of any type."""
 MOST_TIMERS: Final = 1_000
 """So many timers of a key may fire with no row between them."""
 CLOCK: Final = "\x00"
@@ -212,6 +217,15 @@ class Context:
         elif before_us == self._soonest:
             self._least()
 
+    def _put(self, name: str, due_us: int) -> None:
+        """Set a timer by its stored name, or count it where the input has ended."""
+        if self._closing:
+            self._dropped += 1
+        elif name[:1] == CLOCK:
+            self._due[name], self._clocked = due_us, True
+        else:
+            self._set(name, due_us)
+
     def _length(self, after: Duration | None) -> int:
         assert after is not None
         if type(after) is not str:
@@ -301,6 +315,32 @@ def row_reader(kind: type | None, schema: pa.Schema, names: Sequence[str]) -> Ca
     return lambda columns: list(map(row_type._make, zip(*map(values_of, columns), strict=True)))
 
 
+def times_as(times: Ints, kind: TimeKind) -> Objects:
+    """Return times in µs as an array of the type of a time column."""
+    return times // 1_000 if kind == "bigint_ms" else times.astype("datetime64[us]")
+
+
+def array_of(column: pa.Array) -> Objects:
+    """Return a column as a round has it: numbers without nulls, times, or objects."""
+    type_ = column.type
+    if pa.types.is_timestamp(type_):
+        times: Objects = column.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
+        return times
+    plain = pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_)
+    if plain and not column.null_count:
+        numbers: Objects = column.to_numpy(zero_copy_only=False)
+        return numbers
+    return filled(column.to_pylist())
+
+
+def filled(values: Sequence[Any]) -> Objects:
+    """Return values of any kind as an array of objects."""
+    array = np.empty(len(values), object)
+    for place, value in enumerate(values):
+        array[place] = value
+    return array
+
+
 def values_of(column: pa.ChunkedArray) -> list[Any]:
     """Return the values of a column as Python has them."""
     plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
@@ -308,7 +348,217 @@ def values_of(column: pa.ChunkedArray) -> list[Any]:
     return values
 
 
-ProcessFn: TypeAlias = "RowFunction | Callable[[Any, Any, Context], Iterable[Any] | None]"
+class Events:
+    """The events of a round: rows and timers, at most one of each key, as columns.
+
+    ``events["amount"]`` and ``events.amount`` are a column of the rows and of the key, ``len(events)`` how many events there are.
+    Numbers without nulls are NumPy arrays of their type, times are ``datetime64[us]``, and all others are arrays of objects. The
+    columns of a row have no meaning where the event is a timer: they are zero, or None.
+
+    Attributes
+    ----------
+    is_row : ndarray of bool
+        Which events are rows; the others are timers.
+    timer : ndarray of object
+        The name of each timer; None where the event is a row.
+    time : ndarray
+        The event time of each event: int64 in milliseconds for ``bigint``, else ``datetime64[us]``.
+    """
+
+    __slots__ = ("_column", "_names", "is_row", "time", "timer")
+
+    def __init__(
+        self, is_row: Mask, timer: Objects, time: Objects, names: Sequence[str], column: Callable[[str], Objects]
+    ) -> None:
+        self.is_row, self.timer, self.time = is_row, timer, time
+        self._names, self._column = names, column
+
+    def __len__(self) -> int:
+        return len(self.is_row)
+
+    def __getitem__(self, name: str) -> Objects:
+        """Return a column of the rows."""
+        if name not in self._names:
+            raise unknown_column(name, self._names, "events")
+        return self._column(name)
+
+    def __getattr__(self, name: str) -> Objects:
+        """Return a column of the rows."""
+        if name.startswith("__") or name not in self._names:
+            raise AttributeError(f"the events have no column {name!r}, but {', '.join(self._names)}")
+        return self._column(name)
+
+
+class StateColumns:
+    """The state of the keys of a round: one array for each field, aligned with the events.
+
+    A field is read, assigned whole or changed in place: ``state.orders[events.is_row] += 1``.
+    """
+
+    __slots__ = ("_columns", "_keys", "_taken")
+    _columns: Mapping[str, Objects]
+    _keys: Ints
+    _taken: dict[str, Objects]
+
+    def __init__(self, columns: Mapping[str, Objects], keys: Ints) -> None:
+        object.__setattr__(self, "_columns", columns)
+        object.__setattr__(self, "_keys", keys)
+        object.__setattr__(self, "_taken", {})
+
+    def __getattr__(self, name: str) -> Objects:
+        """Return a field of the keys of the events."""
+        taken = self._taken
+        if name not in taken:
+            if name not in self._columns:
+                raise AttributeError(f"the state has no field {name!r}, but {', '.join(self._columns) or 'none'}")
+            taken[name] = self._columns[name][self._keys]
+        return taken[name]
+
+    def __setattr__(self, name: str, values: Any) -> None:
+        mine = getattr(self, name)
+        if values is mine:
+            return
+        given = np.asarray(values) if mine.dtype != object else values
+        if mine.dtype != object and not np.can_cast(given.dtype, mine.dtype, "same_kind"):
+            raise TypeError(f"state.{name} holds {mine.dtype}, and {given.dtype} was assigned")
+        mine[:] = given
+
+    def _changed(self) -> Mapping[str, Objects]:
+        """Return the fields that were taken."""
+        return self._taken
+
+
+class RoundContext:
+    """The timers and the results of a round; each method works on the events that `where` picks, on all without it.
+
+    Attributes
+    ----------
+    clock : datetime or None
+        The processing time on record of the batch.
+    """
+
+    __slots__ = ("_actions", "_lengths", "_n", "_now", "_now_us", "clock")
+
+    def __init__(self, clock: dt.datetime | None = None, now_us: int | None = None) -> None:
+        self.clock = clock
+        self._now_us = now_us
+        self._lengths: dict[str, int] = {}
+        self._enter(np.empty(0, np.int64))
+
+    def _enter(self, now: Ints) -> None:
+        self._now, self._n = now, len(now)
+        self._actions: list[tuple[str, Ints, Any, Any]] = []
+
+    def _where(self, where: Any) -> Ints:
+        if where is None:
+            return np.arange(self._n)
+        picked = np.asarray(where)
+        if picked.shape != (self._n,) or picked.dtype != np.bool_:
+            got = f"{picked.dtype} of shape {picked.shape} for {self._n} events"
+            raise PlanError(
+                "`where` is not a mask of the events", got=got, hint="write where=events.is_row, or another comparison"
+            )
+        return np.flatnonzero(picked)
+
+    def timer(
+        self,
+        name: str,
+        *,
+        after: Any = None,
+        at: Any = None,
+        where: Any = None,
+        clock: Literal["event", "processing"] = "event",
+    ) -> None:
+        """Set a timer of the keys, or move the one of this name.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        after : int or timedelta or str or ndarray, optional
+            How long after the time of each event; numbers are milliseconds.
+        at : int or datetime or ndarray, optional
+            When, of the type of the time column.
+        where : ndarray of bool, optional
+            The events whose keys get it.
+        clock : {"event", "processing"}
+            The clock that it goes by.
+        """
+        if type(name) is not str or name[:1] == CLOCK:
+            raise PlanError("a timer has a name", got=shown(name), hint='write ctx.timer("idle", after="10 minutes")')
+        if (after is None) == (at is None):
+            got, hint = "neither" if after is None else "both", 'write ctx.timer("idle", after="10 minutes")'
+            raise PlanError("a timer has one time: `after` or `at`", got=got, hint=hint)
+        one_of(clock, "clock", ("event", "processing"))
+        events = self._where(where)
+        if after is not None:
+            when = np.broadcast_to(self._length(after), (self._n,))[events]
+            self._actions.append(("after" if clock == "event" else "clock after", events, name, when))
+        else:
+            when = np.broadcast_to(self._moment(at), (self._n,))[events]
+            self._actions.append(("at" if clock == "event" else "clock at", events, name, when))
+
+    def _length(self, after: Any) -> Any:
+        if isinstance(after, np.ndarray):
+            unit = (
+                after.astype("timedelta64[us]").astype(np.int64) if after.dtype.kind == "m" else after.astype(np.int64) * 1_000
+            )
+            return unit
+        if type(after) is str and after in self._lengths:
+            return self._lengths[after]
+        length = to_us(after, "after", allow_zero=True)
+        if type(after) is str:
+            self._lengths[after] = length
+        return length
+
+    def _moment(self, at: Any) -> Any:
+        if isinstance(at, np.ndarray):
+            return at.astype("datetime64[us]").astype(np.int64) if at.dtype.kind == "M" else at.astype(np.int64) * 1_000
+        return time_point_us(at, "at")
+
+    def cancel(self, name: str, *, where: Any = None, clock: Literal["event", "processing"] = "event") -> None:
+        """Remove the timer of this name."""
+        self._actions.append(("cancel", self._where(where), name if clock == "event" else f"{CLOCK}{name}", None))
+
+    def forget(self, *, where: Any = None) -> None:
+        """Drop the state and the timers of the keys."""
+        self._actions.append(("forget", self._where(where), None, None))
+
+    def emit(self, columns: Mapping[str, Any] | None = None, *, where: Any = None, **more: Any) -> None:
+        """Give a row for each event: values, or arrays aligned with all events.
+
+        Parameters
+        ----------
+        columns : mapping, optional
+            The columns by name.
+        where : ndarray of bool, optional
+            The events that give a row.
+        **more
+            Further columns.
+        """
+        given = {**(columns or {}), **more}  # arrays may change after the call
+        given = {name: values.copy() if isinstance(values, np.ndarray) else values for name, values in given.items()}
+        self._actions.append(("emit", self._where(where), given, None))
+
+    def refuse(self, reason: str, *, where: Any = None) -> None:
+        """Send the rows to the late output with this reason; what this round did for their keys is undone."""
+        if not isinstance(reason, str) or not reason:
+            raise PlanError(
+                "a row is refused with a reason", got=shown(reason), hint='write ctx.refuse("negative", where=mask)'
+            )
+        events = self._where(where)
+        if len(events):
+            self._actions.append(("refuse", events, reason, None))
+
+
+class RoundFunction(Protocol):
+    """A process function with a call for the next event of many keys."""
+
+    def on_events(self, events: Events, state: Any, ctx: RoundContext, /) -> None:
+        """Take a round."""
+
+
+ProcessFn: TypeAlias = "RowFunction | RoundFunction | Callable[[Any, Any, Context], Iterable[Any] | None]"
 
 
 @attrs.frozen(eq=False)
@@ -333,6 +583,17 @@ class Callbacks:
     row_class: type | None
 
     @property
+    def on_events(self) -> Callable[[Events, StateColumns, RoundContext], None] | None:
+        """Return the call for a round; None where rows and timers come one by one."""
+        method: Any = getattr(self.function, "on_events", None)
+        return method  # type: ignore[no-any-return]  # a user's
+
+    @property
+    def has_on_row(self) -> bool:
+        """Return whether there is a call for a row."""
+        return self.on_events is None or callable(getattr(self.function, "on_row", None))
+
+    @property
     def on_row(self) -> Callable[[Any, Any, Context], Iterable[Any] | None]:
         """Return the call for a row."""
         method: Any = getattr(self.function, "on_row", self.function)
@@ -351,7 +612,7 @@ class Callbacks:
         return method  # type: ignore[no-any-return]  # a user's
 
 
-_CALLS: Final = ("on_row", "on_timer", "on_end")
+_CALLS: Final = ("on_row", "on_timer", "on_events", "on_end")
 _WRITE: Final = "write a class with `def on_row(self, row, state, ctx)`, or a function of row, state and ctx"
 
 
@@ -365,7 +626,8 @@ def callbacks_of(function: object, version: str | None) -> Callbacks:
     """
     if inspect.isclass(function):
         raise PlanError("process() takes an object, not its class", got=function.__name__, hint=f"write {function.__name__}()")
-    if not callable(getattr(function, "on_row", None)):
+    methods = [name for name in ("on_row", "on_events") if callable(getattr(function, name, None))]
+    if not methods:
         a_function(function, "not a process function", _WRITE)
         name = getattr(function, "__qualname__", type(function).__name__)
     else:

@@ -223,6 +223,16 @@ class RecordClass:
     def _without_default(self) -> tuple[str, ...]:
         return () if typing.is_typeddict(self.kind) else tuple(_required(self.kind))
 
+    @property
+    def of_dicts(self) -> bool:
+        """Return whether its values are dicts."""
+        return typing.is_typeddict(self.kind)
+
+    @property
+    def nullable(self) -> frozenset[str]:
+        """Return the fields that may be None."""
+        return frozenset(n for n, type_ in (row_fields(self.kind) or {}).items() if type(None) in typing.get_args(type_))
+
     def new(self) -> Any:
         """Return the state of a key that has none."""
         if typing.is_typeddict(self.kind):

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -33,12 +33,12 @@ from krishiv_py.plan.processing import CLOCK, MOST_TIMERS, Context, Processing, 
 from krishiv_py.plan.row_classes import names_of, stored_value
 
 
-class _UndoneError(Exception):
+class UndoneError(Exception):
     """A call is to be undone: its key begins again."""
 
 
-class Calls:
-    """Calls a function for the rows and timers of keys, and collects what it gives.
+class StepCalls:
+    """The calls of a function in a step, and what they give.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Calls:
         operation = layout.spec.operation
         assert isinstance(operation, Processing)
         self.layout, self.operation, self.keys, self.rows = layout, operation, keys, rows
-        self.settled_us, self.due_us, self.now_us = settled_us, due_us, moment.now_us
+        self.settled_us, self.due_us, self.moment, self.now_us = settled_us, due_us, moment, moment.now_us
         self.ended = moment.watermark_us == END_OF_TIME
         self.last_us = moment.newest_us
         self.in_time = operation.order == "time"
@@ -66,93 +66,42 @@ class Calls:
         self.counters: dict[str, int] = {}
         self.refused: list[tuple[int, int, str]] = []
         """Rows that the function refused, or raised for, with the reason; a timer that raised has the row -1 - its key."""
-        self._given: list[Any] = []
-        self._times: list[int] = []
-        self._of: list[int] = []
+        self.given: list[tuple[Ints, Ints, list[pa.Array]]] = []
+        """Rows that were given: the key and the time of each, and their columns."""
         calls = operation.callbacks
-        self.on_row, self.on_timer, self.on_end = calls.on_row, calls.on_timer, calls.on_end
+        self.on_end = calls.on_end
         self.state_class, self.ttl_us = operation.state, operation.ttl_us
         self.kind = layout.spec.time_kind
         clock = None if moment.now_us is None else dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
         self.clock = clock if clock is None else clock + dt.timedelta(microseconds=moment.now_us or 0)
 
     def run(self) -> KeyUpdates:
-        """Call the function for each key; return what is to be stored of the keys."""
-        layout, spec = self.layout, self.layout.spec
-        working = dict(zip(spec.keys, layout.key_names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
-        visible = [f.name for f in spec.row_schema if f.name in working]
-        read = row_reader(self.operation.callbacks.row_class, spec.row_schema, visible)
-        times = self.rows[TIME].to_numpy().tolist()
-        objects = read([self.rows[working[name]] for name in visible])
-        columns = [self.keys.keys[name].to_pylist() for name in layout.key_names]
-        n = self.keys.n
-        values: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True)) if columns else [None] * n
-        ctx = Context(clock=self.clock)
-        ctx._begin(self.kind, fires=self.on_timer is not None, now_us=self.now_us)
-        states = ObjectStates(self.operation, self.keys)
-        ctx._clocked = states.clocked
-        begins = self.keys.begins.tolist()
-        for key in range(n):
-            low, high = begins[key], begins[key + 1]
-            ctx.key = values[key]
-            self._key(states, key, ctx, times[low:high], objects[low:high])
-        return states.updates()
-
-    def _key(self, states: ObjectStates, key: int, ctx: Context, times: list[int], rows: list[Any]) -> None:
-        """Call the function for the rows and the timers of one key."""
-        given, refused, before = len(self._given), len(self.refused), dict(states.timers[key])
-        run = _KeyRun(self, states, key, ctx, (states.states[key], states.timers[key]))
-        try:
-            run.all(times, rows)
-        except _UndoneError:
-            self.undo_given(given)
-            del self.refused[refused:]
-            run = _KeyRun(self, states, key, ctx, (states.stored_state(key), before), careful=True)
-            run.all(times, rows)
-            states.timers[key] = before
-        states.states[key], states.called[key], states.fired[key] = run.state, run.called, run.fired
+        """Call the function; return what is to be stored of the keys."""
+        raise NotImplementedError
 
     def count(self, name: str, n: int) -> None:
         """Count something of this step."""
         if n:
             self.counters[name] = self.counters.get(name, 0) + n
 
-    def give(self, given: Any, time_us: int, key: int) -> None:
-        """Take the rows that a call gives."""
-        if isinstance(given, (dict, str)) or not hasattr(given, "__iter__"):
-            hint = "yield it, or return [row]"
-            raise PlanError("a process function gives rows, one after the other", got=shown(given), hint=hint)
-        before = len(self._given)
-        self._given.extend(given)
-        new = len(self._given) - before
-        if new:
-            self._times += [time_us] * new
-            self._of += [key] * new
-
-    def undo_given(self, n: int) -> None:
-        """Drop all rows but the first `n` that were given."""
-        del self._given[n:], self._times[n:], self._of[n:]
-
-    @property
-    def n_given(self) -> int:
-        """Return how many rows were given."""
-        return len(self._given)
-
-    def shown_key(self, key: int) -> str:
-        """Return a key for the text of an error."""
-        return self.keys.shown(key)
+    def place_of(self, key: int, time_us: int) -> str:
+        """Return a key and a time for the text of an error."""
+        return f"{self.keys.shown(key)} at {time_of(time_us, self.kind)}"
 
     # ---- what comes of it
 
     def results(self) -> pa.Table:
         """Return the results by time and key, nulls first, then as they were given."""
         schema, names = self.layout.result_schema, self.layout.key_names
-        if not self._given:
+        if not self.given:
             return schema.empty_table()
-        times, of = np.array(self._times, np.int64), np.array(self._of, np.int64)
-        columns = list(self._columns(self._given))
+        of, times = (np.concatenate(parts) for parts in ([g[0] for g in self.given], [g[1] for g in self.given]))
+        columns = [
+            pa.chunked_array(parts, f.type)
+            for f, *parts in zip(self.operation.returns, *(g[2] for g in self.given), strict=True)
+        ]
         if self.operation.event_time is not None:
-            times = self._later(columns[self.operation.returns.get_field_index(self.operation.event_time)], times)
+            times = self._later(whole(columns[self.operation.returns.get_field_index(self.operation.event_time)]), times)
         by_key = [_ranks(whole(self.keys.keys[name]), nulls_first=True)[of] for name in reversed(names)]
         order = np.lexsort((*by_key, times))
         leading = [pick(self.keys.keys[name], of[order]) for name in names]
@@ -160,24 +109,6 @@ class Calls:
             leading.append(unstamp(times[order], self.kind))
         ordered = pa.array(order)
         return pa.Table.from_arrays([*leading, *(column.take(ordered) for column in columns)], schema=schema)
-
-    def _columns(self, rows: list[Any]) -> Iterator[pa.Array]:
-        returns, name = self.operation.returns, self.operation.callbacks.name
-        rows = [row if type(row) is dict else _fields_of(row) for row in rows]
-        wanted, n = returns.names, len(returns)
-        for row in rows:
-            if len(row) != n or not all(map(row.__contains__, wanted)):
-                got, hint = shown(row), f"give rows with {', '.join(wanted)}, or change returns="
-                raise SchemaError(f"{name} gives a row that `returns` does not describe", got=got, hint=hint)
-        for field in returns:
-            values = [row[field.name] for row in rows]
-            try:
-                if pa.types.is_nested(field.type):
-                    values = [stored_value(value, field.type) for value in values]
-                yield pa.array(values, field.type)
-            except MISFITS as problem:
-                got, hint = failure_text(problem), f"change {name}, or the type of {field.name} in returns="
-                raise SchemaError(f"{name} gives a {field.name} that is not a {field.type}", got=got, hint=hint) from problem
 
     def _later(self, column: pa.Array, called: Ints) -> Ints:
         """Return the event times of results, none of which is before the call that gave it."""
@@ -192,6 +123,17 @@ class Calls:
             hint = f"give a {name} that is not before ctx.time"
             raise OperatorError("the event time of a result is before the time of its call", got=got, then=then, hint=hint)
         return times
+
+    def column(self, field: pa.Field, values: Any) -> pa.Array:
+        """Return values that the function gave as a column of results."""
+        name = self.operation.callbacks.name
+        try:
+            if pa.types.is_nested(field.type):
+                values = [stored_value(value, field.type) for value in values]
+            return pa.array(values, field.type)
+        except MISFITS as problem:
+            got, hint = failure_text(problem), f"change {name}, or the type of {field.name} in returns="
+            raise SchemaError(f"{name} gives a {field.name} that is not a {field.type}", got=got, hint=hint) from problem
 
     def late(self, watermark_us: int) -> pa.Table | None:
         """Return the rows that were refused, in the late layout; None without any."""
@@ -216,6 +158,142 @@ class Calls:
         return pa.Table.from_arrays([*columns, *notes], schema=layout.late_schema)
 
 
+class HandedStates(Protocol):
+    """State and timers of keys that another form of calls keeps."""
+
+    clocked: bool
+
+    def state(self, key: int) -> Any:
+        """Return the state of a key as an object."""
+
+    def due(self, key: int) -> dict[str, int]:
+        """Return the timers of a key."""
+
+    def numbers(self, key: int) -> tuple[int, int]:
+        """Return when a key was called last, and how many timers have fired since its last row."""
+
+    def put(self, key: int, state: Any, due: dict[str, int], called: int, fired: int) -> None:
+        """Take back what became of a key."""
+
+
+class Calls(StepCalls):
+    """Calls for one row, or one timer, at a time.
+
+    Parameters
+    ----------
+    layout, keys, rows, moment, settled_us, due_us
+        See :class:`StepCalls`.
+    adapted : tuple, optional
+        Functions for a row and for a timer in place of the user's, which get rows as dicts.
+    """
+
+    def __init__(self, *args: Any, adapted: tuple[Any, Any] | None = None) -> None:
+        super().__init__(*args)
+        self._given: list[Any] = []
+        self._times: list[int] = []
+        self._of: list[int] = []
+        calls = self.operation.callbacks
+        self.row_class, self.on_row, self.on_timer = calls.row_class, calls.on_row, calls.on_timer
+        if adapted is not None:
+            self.row_class, (self.on_row, self.on_timer) = dict, adapted
+
+    def run(self) -> KeyUpdates:
+        """Call the function for each key; return what is to be stored of the keys."""
+        states, times, objects = (
+            ObjectStates(self.operation, self.keys),
+            self.rows[TIME].to_numpy().tolist(),
+            self._objects(self.rows),
+        )
+        ctx, values = self._context(clocked=states.clocked), self._key_values()
+        begins = self.keys.begins.tolist()
+        for key in range(self.keys.n):
+            low, high = begins[key], begins[key + 1]
+            ctx.key = values[key]
+            self._key(states, key, ctx, times[low:high], objects[low:high])
+        self.collect()
+        return states.updates()
+
+    def run_rows(self, states: HandedStates, keys: Sequence[int], first: Ints, stop: Ints) -> None:
+        """Call the function for the rows of some keys, from the `first` to before `stop`, and the timers up to `due_us`."""
+        ctx, values = self._context(clocked=states.clocked), self._key_values()
+        for key in keys:
+            low, high = int(first[key]), int(stop[key])
+            rows = self.rows.slice(low, high - low)
+            ctx.key = values[key]
+            run = _KeyRun(self, key, ctx, (states.state(key), states.due(key)), states.numbers(key))
+            run.all(rows[TIME].to_numpy().tolist(), self._objects(rows), ends=False)
+            states.put(key, run.state, run.due, run.called, run.fired)
+        self.collect()
+
+    def _objects(self, rows: pa.Table) -> list[Any]:
+        """Return rows as the objects that the function gets."""
+        layout, spec = self.layout, self.layout.spec
+        working = dict(zip(spec.keys, layout.key_names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
+        visible = [f.name for f in spec.row_schema if f.name in working]
+        return row_reader(self.row_class, spec.row_schema, visible)([rows[working[name]] for name in visible])
+
+    def _context(self, *, clocked: bool) -> Context:
+        ctx = Context(clock=self.clock)
+        ctx._begin(self.kind, fires=self.on_timer is not None, now_us=self.now_us)
+        ctx._clocked = clocked
+        return ctx
+
+    def _key_values(self) -> list[Any]:
+        columns = [self.keys.keys[name].to_pylist() for name in self.layout.key_names]
+        values: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        return values if columns else [None] * self.keys.n
+
+    def _key(self, states: ObjectStates, key: int, ctx: Context, times: list[int], rows: list[Any]) -> None:
+        """Call the function for the rows and the timers of one key."""
+        given, refused, before = len(self._given), len(self.refused), dict(states.timers[key])
+        numbers = states.called[key], states.fired[key]
+        run = _KeyRun(self, key, ctx, (states.states[key], states.timers[key]), numbers)
+        try:
+            run.all(times, rows)
+        except UndoneError:
+            self.undo_given(given)
+            del self.refused[refused:]
+            run = _KeyRun(self, key, ctx, (states.stored_state(key), before), numbers, careful=True)
+            run.all(times, rows)
+            states.timers[key] = before
+        states.states[key], states.called[key], states.fired[key] = run.state, run.called, run.fired
+
+    def give(self, given: Any, time_us: int, key: int) -> None:
+        """Take the rows that a call gives."""
+        if isinstance(given, (dict, str)) or not hasattr(given, "__iter__"):
+            hint = "yield it, or return [row]"
+            raise PlanError("a process function gives rows, one after the other", got=shown(given), hint=hint)
+        before = len(self._given)
+        self._given.extend(given)
+        new = len(self._given) - before
+        if new:
+            self._times += [time_us] * new
+            self._of += [key] * new
+
+    def undo_given(self, n: int) -> None:
+        """Drop all rows but the first `n` that were given."""
+        del self._given[n:], self._times[n:], self._of[n:]
+
+    @property
+    def n_given(self) -> int:
+        """Return how many rows were given."""
+        return len(self._given)
+
+    def collect(self) -> None:
+        """Put what was given into columns."""
+        if not self._given:
+            return
+        returns, name = self.operation.returns, self.operation.callbacks.name
+        rows = [row if type(row) is dict else _fields_of(row) for row in self._given]
+        wanted, n = returns.names, len(returns)
+        for row in rows:
+            if len(row) != n or not all(map(row.__contains__, wanted)):
+                got, hint = shown(row), f"give rows with {', '.join(wanted)}, or change returns="
+                raise SchemaError(f"{name} gives a row that `returns` does not describe", got=got, hint=hint)
+        columns = [self.column(field, [row[field.name] for row in rows]) for field in returns]
+        self.given.append((np.array(self._of, np.int64), np.array(self._times, np.int64), columns))
+
+
 Before: TypeAlias = tuple[Any, dict[str, int]]
 """The state and the timers of a key before a step."""
 
@@ -234,23 +312,15 @@ class _KeyRun:
     __slots__ = ("called", "calls", "careful", "ctx", "due", "fired", "key", "state")
 
     def __init__(
-        self,
-        calls: Calls,
-        states: ObjectStates,
-        key: int,
-        ctx: Context,
-        state: Any,
-        due: dict[str, int],
-        *,
-        careful: bool = False,
+        self, calls: Calls, key: int, ctx: Context, before: Before, numbers: tuple[int, int], *, careful: bool = False
     ) -> None:
         self.calls, self.key, self.ctx, self.careful = calls, key, ctx, careful
-        self.state, self.due = state, due
-        self.called, self.fired = states.called[key], states.fired[key]
+        self.state, self.due = before
+        self.called, self.fired = numbers
         ctx._enter(self.due)
 
-    def all(self, times: list[int], rows: list[Any]) -> None:
-        """Make all calls."""
+    def all(self, times: list[int], rows: list[Any], *, ends: bool = True) -> None:
+        """Make all calls; `ends` says whether the step ends with them for this key."""
         calls, ctx = self.calls, self.ctx
         on_row, in_time, careful = calls.on_row, calls.in_time, self.careful
         plain = not careful and calls.ttl_us is None and calls.state_class is not None
@@ -276,7 +346,9 @@ class _KeyRun:
                     self._after()
                 self.called = time_us if time_us > self.called else self.called
             least = ctx._soonest
-        if calls.ended:
+        if not ends:
+            self._fire(calls.due_us)
+        elif calls.ended:
             self._end()
         else:
             self._fire(calls.due_us)
@@ -301,7 +373,7 @@ class _KeyRun:
         ctx = self.ctx
         ctx._touched = False
         if ctx._refused is not None:
-            raise _UndoneError
+            raise UndoneError
         if ctx._replaced:
             self.state = ctx._taken_state()
         if ctx._forgotten:
@@ -376,9 +448,7 @@ class _KeyRun:
         self.fired += 1
         if self.fired > MOST_TIMERS:
             ctx._now = time_us
-            hint = "set a timer later than ctx.time, and not in an endless loop"
-            what = f"more than {MOST_TIMERS:_} timers of a key fired with no row between them"
-            raise OperatorError(what, got=f"timer {said!r}{self._place()}", hint=hint)
+            raise endless_timers(f"timer {said!r}{self._place()}")
         on_timer = calls.on_timer
         if on_timer is None:  # the function had one when the timer was set
             got, hint = f"timer {said!r}{self._place()}", "give the function an on_timer(name, state, ctx)"
@@ -413,18 +483,24 @@ class _KeyRun:
         due.clear()
 
     def _place(self) -> str:
-        return f"{self.calls.shown_key(self.key)} at {time_of(self.ctx._now, self.calls.kind)}"
+        return self.calls.place_of(self.key, self.ctx._now)
 
     def _failed(self, call: str, problem: BaseException) -> BaseException:
         """Return what to raise for a call that raised."""
         calls = self.calls
-        if isinstance(problem, (OperatorError, _UndoneError)):
+        if isinstance(problem, (OperatorError, UndoneError)):
             return problem
         if calls.goes_on:
-            return _UndoneError()
+            return UndoneError()
         name = calls.operation.callbacks.name
         hint = f'fix {name}, or write .process(..., on_error="side_output")'
         return OperatorError(f"{name}: {call} failed{self._place()}", got=failure_text(problem), hint=hint)
+
+
+def endless_timers(got: str) -> OperatorError:
+    """Return the error for a key whose timers fire on and on."""
+    hint = "set a timer later than ctx.time, and not in an endless loop"
+    return OperatorError(f"more than {MOST_TIMERS:_} timers of a key fired with no row between them", got=got, hint=hint)
 
 
 def _swapped(on_row: Callable[[Any, Any, Context], Any], row: Any, ctx: Context, state: Any) -> Any:

@@ -26,7 +26,8 @@ from krishiv_py.arrays.types import Ints, pick
 from krishiv_py.kernels.aggregates.base import shown_key
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.process.calls import Calls, ranks_of
+from krishiv_py.kernels.process.calls import Calls, StepCalls, ranks_of
+from krishiv_py.kernels.process.rounds import Rounds
 from krishiv_py.kernels.process.states import CALLED, FIRED, NEVER, TIMERS, KeyRows, KeyUpdates
 from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
@@ -161,7 +162,8 @@ class _Step:
         results, refused, counters = op.layout.result_schema.empty_table(), None, {}
         if settled.num_rows or due or (self.ended and op.operation.callbacks.on_end is not None):
             keys, rows = self._keys(settled, due)
-            calls = Calls(op.layout, keys, rows, self.moment, self.horizon, self.due_us)
+            made: type[StepCalls] = Calls if op.operation.callbacks.on_events is None else Rounds
+            calls = made(op.layout, keys, rows, self.moment, self.horizon, self.due_us)
             self._write(keys, calls.run())
             results, counters, refused = calls.results(), calls.counters, calls.late(self.moment.watermark_us)
         held, look = self.held.earliest, self.looks.earliest

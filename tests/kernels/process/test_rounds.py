@@ -1,0 +1,178 @@
+"""Rounds give what calls for one row at a time give."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+from krishiv_py import Context, Events, OperatorError, PlanError, RoundContext, Row, SchemaError
+from krishiv_py.kernels.process import rounds
+from krishiv_py.testing import Driver, stream_of
+from tests.examples import scaled
+from tests.kernels.process.test_process import DDL, Count, Poisoned, Random, _cut, _rows
+
+RETURNS = "what string, n bigint"
+
+
+class RandomRounds:
+    """:class:`Random` by columns."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def on_events(self, events: Events, state: Any, ctx: RoundContext) -> None:
+        is_row, v = events.is_row, events.v
+        state.n[is_row] += v[is_row]
+        for place in np.flatnonzero(is_row):
+            state.seen[place].append(int(v[place]))
+        choice = np.where(is_row, (self.seed + v + state.n) % 7, -1)
+        lengths = np.array([len(seen) for seen in state.seen])
+        ctx.timer("idle", after=10, where=choice == 0)
+        ctx.timer("back", at=events.time - 3, where=choice == 1)
+        ctx.timer("now", at=events.time, where=choice == 2)
+        ctx.timer("idle", after=v, where=choice == 2)
+        ctx.cancel("idle", where=choice == 3)
+        ctx.forget(where=(choice == 4) & (v > 6))
+        ctx.emit(what="row", n=state.n, where=choice == 5)
+        for number in range(3):
+            ctx.timer(f"t{number}", after=20 - v, where=(choice >= 5) & (v % 3 == number))
+        ctx.emit({"what": "seen", "n": lengths}, where=choice >= 5)
+        ctx.emit(what=events.timer, n=state.n, where=~is_row)
+        state.n[~is_row] += 1
+        ctx.timer("idle", after=7, where=(events.timer == "idle") & (state.n % 3 != 0))
+        ctx.forget(where=(events.timer == "t1") & (state.n % 4 == 0))
+
+
+class Both(RandomRounds, Random):
+    """Rounds, and rows where few keys have many."""
+
+
+@pytest.mark.parametrize("few", [0, 3])
+@pytest.mark.parametrize("seed", range(scaled(30)))
+def test_rounds_are_rows(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "FEW", few)
+    monkeypatch.setattr(rounds, "LONG", 2)
+    draw = random.Random(seed)
+    options: dict[str, Any] = {"ttl": draw.choice([None, 15]), "at_end": draw.choice(["fire", "seen"])}
+    options["order"] = draw.choice(["time", "time", "arrival"])
+    batches = _cut(_rows(draw), draw)
+    stream = stream_of(DDL).watermark("at", draw.choice([0, 3, 8])).allowed_lateness(draw.choice([0, 4])).key_by("k")
+    drivers = [
+        Driver(stream.process(function, returns=RETURNS, state=Count, **options))
+        for function in (Random(seed), RandomRounds(seed), Both(seed))
+    ]
+    for batch in batches:
+        rows, *others = (driver.send(batch).results.to_pylist() for driver in drivers)
+        assert others == [rows, rows]
+    rows, *others = (driver.close().results.to_pylist() for driver in drivers)
+    assert others == [rows, rows]
+    assert [driver.counters for driver in drivers] == [drivers[0].counters] * 3
+
+
+def test_a_round_that_refuses_is_undone_for_its_keys_alone() -> None:
+    class ByColumns:
+        def on_events(self, events: Events, state: Any, ctx: RoundContext) -> None:
+            is_row = events.is_row
+            state.n[is_row] += 1
+            for place in np.flatnonzero(is_row):
+                state.seen[place].append(int(events.time[place]))
+                ctx.timer(f"t{events.time[place]}", after=5, where=np.arange(len(events)) == place)
+            ctx.emit(what=[f"{n} {seen}" for n, seen in zip(state.n, state.seen, strict=True)][0], where=is_row)
+            ctx.emit(what=events.timer, where=~is_row)
+            if (events.time[is_row] % 2).any():
+                raise ValueError("odd")
+            ctx.refuse("a third", where=is_row & (events.time % 3 == 0))
+
+    rows = [{"k": "a", "at": at} for at in (2, 3, 4, 5, 6, 7, 8)]
+    outs = []
+    for function in (Poisoned(), ByColumns()):
+        stream = stream_of("k string, at bigint").watermark("at", 0).key_by("k")
+        driver = Driver(stream.process(function, returns="what string", state=Count, on_error="side_output"))
+        done = [driver.send(rows), driver.close()]
+        late = [(row["at"], row["reason"]) for out in done for row in out.late.to_pylist()]
+        outs.append(([row for out in done for row in out.results.to_pylist()], late, driver.counters))
+    assert outs[0] == outs[1]
+
+
+@attrs.define
+class Kinds:
+    """State of many kinds."""
+
+    whole: int = 0
+    part: float = 0.5
+    flag: bool = False
+    text: str = "x"
+    maybe: int | None = None
+    many: list[int] = attrs.field(factory=list)
+    named: dict[str, int] = attrs.field(factory=dict)
+
+
+def test_state_of_every_kind_is_kept() -> None:
+    class ByRow:
+        def on_row(self, row: Row, state: Kinds, ctx: Context) -> Iterator[dict[str, Any]]:
+            state.whole += 1
+            state.part *= 2
+            state.flag = not state.flag
+            state.text += "y"
+            state.maybe = row.v
+            state.many.append(state.whole)
+            state.named[str(row.v)] = state.whole
+            yield {"what": repr(state)}
+
+    class ByRound:
+        def on_events(self, events: Events, state: Any, ctx: RoundContext) -> None:
+            state.whole += 1
+            state.part = state.part * 2
+            state.flag = ~state.flag
+            state.text = state.text + "y"
+            state.maybe = events.v
+            for place in range(len(events)):
+                state.many[place].append(int(state.whole[place]))
+                state.named[place][str(events.v[place])] = int(state.whole[place])
+            fields = [f.name for f in attrs.fields(Kinds)]
+            made = [Kinds(*(getattr(state, f)[place] for f in fields)) for place in range(len(events))]
+            plain = [attrs.evolve(m, whole=int(m.whole), part=float(m.part), flag=bool(m.flag)) for m in made]
+            ctx.emit(what=np.array([repr(m) for m in plain], object))
+
+    batches = [
+        [{"k": "a", "at": 1, "v": None}, {"k": "b", "at": 2, "v": 7}, {"k": "a", "at": 3, "v": 5}],
+        [{"k": "b", "at": 9, "v": None}, {"k": "a", "at": 10, "v": 5}],
+        [{"k": "c", "at": 20, "v": None}],
+    ]
+    outs = []
+    for function in (ByRow(), ByRound()):
+        driver = Driver(stream_of(DDL).watermark("at", 0).key_by("k").process(function, returns="what string", state=Kinds))
+        outs.append([driver.send(batch).results.to_pylist() for batch in batches] + [driver.close().results.to_pylist()])
+    assert outs[0] == outs[1]
+
+
+def _round(call: Any) -> Any:
+    class Once:
+        def on_events(self, events: Events, state: Any, ctx: RoundContext) -> Any:
+            return call(events, state, ctx)
+
+    stream = stream_of(DDL).watermark("at", 0).key_by("k").process(Once(), returns=RETURNS, state=Count)
+    return Driver(stream).send([{"k": "a", "at": 1, "v": 2}, {"k": "b", "at": 9, "v": 2}]).results.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda e, s, c: c.emit(what="x"), SchemaError, r"`returns` does not describe.*emit\(what\)"),
+        (lambda e, s, c: c.emit(what="x", n=np.arange(7)), SchemaError, "an array of another length.*7 values for 1 events"),
+        (lambda e, s, c: c.emit(what="x", n=1, where=[1]), PlanError, "not a mask of the events"),
+        (lambda e, s, c: [{"what": "x"}], PlanError, "gives its rows by ctx.emit"),
+        (lambda e, s, c: e.w, OperatorError, "the events have no column 'w', but k, at, v"),
+        (lambda e, s, c: s.m, OperatorError, "the state has no field 'm', but n, seen"),
+        (lambda e, s, c: setattr(s, "n", s.n + 0.5), OperatorError, "state.n holds int64, and float64 was assigned"),
+        (lambda e, s, c: c.timer("t"), PlanError, "one time: `after` or `at`"),
+    ],
+)
+def test_what_a_round_does_wrong_is_said(call: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        _round(call)
