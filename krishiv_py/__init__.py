@@ -104,7 +104,7 @@ from krishiv_py.plan.options.late import CountByKeyLateEventHandler, CountingLat
 from krishiv_py.plan.options.query import Batches, StateTtlConfig
 from krishiv_py.plan.options.triggers import Interval, OpenWindows, Trigger, WindowTrigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
-from krishiv_py.plan.processing import Context, Events, RoundContext, Row, StateColumns
+from krishiv_py.plan.process_calls import Context, Events, RoundContext, Row, StateColumns
 from krishiv_py.plan.running import Progress, TableVersion
 from krishiv_py.plan.windows.calendar import calendar_window
 from krishiv_py.plan.windows.lookback import SlidingWindows

@@ -29,7 +29,8 @@ from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.process.states import MISFITS, KeyRows, KeyUpdates, ObjectStates
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.processing import CLOCK, MOST_TIMERS, Context, Processing, row_reader, time_of
+from krishiv_py.plan.process_calls import CLOCK, Context, row_reader, time_of
+from krishiv_py.plan.processing import MOST_TIMERS, Processing
 from krishiv_py.plan.row_classes import names_of, stored_value
 
 

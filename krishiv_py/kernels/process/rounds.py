@@ -6,8 +6,8 @@ The rows of a step lie by key and time, and each round takes the next event of e
     key b   row 4   timer 6                round 2   a 5   b 6
     key c   row 8                          round 3   a 9
 
-So the calls of a key come in its sequence, and state is columns that calls read and write at the places of their keys. Where few
-keys have many rows left, they go on one by one.
+So the calls of a key come in its sequence, and state is columns that calls read and write at the places of their keys. Where
+few keys have many rows left, they go on one by one.
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ from krishiv_py.kernels.process.calls import Calls, StepCalls, UndoneError, endl
 from krishiv_py.kernels.process.states import CALLED, FIRED, NEVER, KeyRows, KeyUpdates, field_array
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.processing import (
+from krishiv_py.plan.process_calls import (
     CLOCK,
-    MOST_TIMERS,
     Context,
     Events,
     Objects,
-    Processing,
     RoundContext,
     StateColumns,
     array_of,
     filled,
     times_as,
 )
+from krishiv_py.plan.processing import MOST_TIMERS, Processing
 from krishiv_py.plan.row_classes import RecordClass, stored_value
 
 FEW: Final = 8

@@ -15,7 +15,8 @@ from krishiv_py.errors import OperatorError, shown
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.processing import CLOCK, Processing
+from krishiv_py.plan.process_calls import CLOCK
+from krishiv_py.plan.processing import Processing
 from krishiv_py.plan.row_classes import stored_value
 
 NEVER: Final = END_OF_TIME

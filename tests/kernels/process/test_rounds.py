@@ -82,7 +82,7 @@ def test_a_round_that_refuses_is_undone_for_its_keys_alone() -> None:
             for place in np.flatnonzero(is_row):
                 state.seen[place].append(int(events.time[place]))
                 ctx.timer(f"t{events.time[place]}", after=5, where=np.arange(len(events)) == place)
-            ctx.emit(what=[f"{n} {seen}" for n, seen in zip(state.n, state.seen, strict=True)][0], where=is_row)
+            ctx.emit(what=next(f"{n} {seen}" for n, seen in zip(state.n, state.seen, strict=True)), where=is_row)
             ctx.emit(what=events.timer, where=~is_row)
             if (events.time[is_row] % 2).any():
                 raise ValueError("odd")
