@@ -32,7 +32,7 @@ _WINDOWINGS: Final = (
 )
 _COUNT_WINDOWS: Final = "count_window_all countWindow countWindowAll tumbling_count_window hopping_count_window"
 _AGGREGATE: Final = (
-    "aggregate aggregates reduce process apply fold fold_final fold_window reduce_final reduce_window collect_window "
+    "aggregate aggregates reduce apply fold fold_final fold_window reduce_final reduce_window collect_window "
     "flat_aggregate applyInPandas applyInArrow combine_per_key groupby_apply cube rollup"
 )
 _MARKS: Final = (
@@ -109,8 +109,8 @@ _FIRST: Final = (
     'the largest of a window .tumbling_window("1 minute").top_rows(3, "amount")'
 )
 _STATE: Final = (
-    "there are no functions with a state of their own; what looks at earlier rows is a window: "
-    '.lookback_window("1 hour").agg(...), .session_window("30 minutes").agg(...), and udaf(...) is an aggregate of your own'
+    'write .watermark("at", "5 seconds").key_by("user").process(function, returns="n bigint", state=Seen): the function gets a '
+    "row, the state of its key, and a context"
 )
 _ASYNC: Final = (
     "there are no asynchronous steps; .map_batches(function) calls a service once a batch, and the function may use threads; "

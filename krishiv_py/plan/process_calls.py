@@ -1,22 +1,24 @@
-"""What a process function meets in a call: a row or the events of a round, its state as columns, and its context."""
+"""Rows, events of rounds, state as columns and the context, as the calls of a process function get them."""
 
 from __future__ import annotations
 
 import collections
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import PlanError, shown, unknown_column
 from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import END_OF_TIME, Duration, TimePoint, time_point_us, to_us
 from krishiv_py.plan.row_classes import RecordClass, row_fields
 from krishiv_py.plan.schema import TimeKind
+
+if TYPE_CHECKING:
+    from krishiv_py.arrays.types import Ints, Mask
 
 Objects: TypeAlias = "npt.NDArray[Any]"
 """An array of any type."""
@@ -114,7 +116,14 @@ class Context:
 
     @property
     def time(self) -> Any:
-        """The event time of the row or the timer, of the type of the time column; in order of time it never goes back."""
+        """The event time of the row or the timer, of the type of the time column; in order of time it never goes back.
+
+        Examples
+        --------
+        >>> from krishiv_py import Context
+        >>> Context("a", 1_000).time
+        1000
+        """
         return time_of(self._now, self._kind)
 
     @property
@@ -127,7 +136,17 @@ class Context:
 
     @property
     def state(self) -> Any:
-        """The state that this call gave in place of the one that it got; to be set where the class cannot be changed."""
+        """The state that this call gave in place of the one that it got; to be set where the class cannot be changed.
+
+        Examples
+        --------
+        >>> import attrs
+        >>> @attrs.frozen
+        ... class Seen:
+        ...     orders: int = 0
+        >>> def count(row, state, ctx):
+        ...     ctx.state = attrs.evolve(state, orders=state.orders + 1)
+        """
         return self._state
 
     @state.setter
@@ -160,6 +179,15 @@ class Context:
         ------
         PlanError
             Without a name, with no time or two, and where the function has no ``on_timer``.
+
+        Examples
+        --------
+        >>> from krishiv_py import Context
+        >>> ctx = Context("a", 1_000)
+        >>> ctx.timer("idle", after="2 s")
+        >>> ctx.timer("due", at=9_000)
+        >>> ctx.timers
+        {'idle': 3000, 'due': 9000}
         """
         length = self._lengths.get(after) if type(after) is str else None
         if length is not None and at is None and clock == "event" and self._open and name in self._named:
@@ -173,7 +201,7 @@ class Context:
                 "a timer has one time: `after` or `at`", got=got, hint='write ctx.timer("idle", after="10 minutes")'
             )
         if not self._fires:
-            hint = "write a class with `def on_timer(self, name, state, ctx)`"
+            hint = "write a class that has the method on_timer, too"
             raise PlanError("a timer is set, and the function has no on_timer", got=shown(name), hint=hint)
         if self._closing:
             self._dropped += 1
@@ -217,12 +245,39 @@ class Context:
         return length
 
     def cancel(self, name: str, *, clock: Literal["event", "processing"] = "event") -> None:
-        """Remove the timer of this name, if the key has it."""
+        """Remove a timer of the key.
+
+        Parameters
+        ----------
+        name : str
+            Its name; without such a timer nothing happens.
+        clock : {"event", "processing"}
+            The clock that it goes by.
+
+        Examples
+        --------
+        >>> from krishiv_py import Context
+        >>> ctx = Context("a", 1_000)
+        >>> ctx.timer("idle", after="2 s")
+        >>> ctx.cancel("idle")
+        >>> ctx.timers
+        {}
+        """
         if self._due.pop(name if clock == "event" else f"{CLOCK}{name}", None) is not None:
             self._least()
 
     def forget(self) -> None:
-        """Drop the state and the timers of the key."""
+        """Drop the state and the timers of the key.
+
+        Examples
+        --------
+        >>> from krishiv_py import Context
+        >>> ctx = Context("a", 1_000)
+        >>> ctx.timer("idle", after="2 s")
+        >>> ctx.forget()
+        >>> ctx.timers
+        {}
+        """
         self._forgotten = self._touched = True
         self._due.clear()
         self._soonest = END_OF_TIME
@@ -241,6 +296,14 @@ class Context:
         ------
         PlanError
             Without a reason.
+
+        Examples
+        --------
+        >>> class Positive:
+        ...     def on_row(self, row, state, ctx):
+        ...         if row.amount < 0:
+        ...             return ctx.refuse(row, "negative amount")
+        ...         return [{"amount": row.amount}]
         """
         if not isinstance(reason, str) or not reason:
             raise PlanError(
@@ -251,7 +314,19 @@ class Context:
 
 
 class Row(tuple[Any, ...]):
-    """A row as a process function gets it where no class is named: ``row.amount`` or ``row["amount"]``."""
+    """A row as a process function gets it where no class is named.
+
+    Examples
+    --------
+    >>> from krishiv_py.testing import Driver, stream_of
+    >>> def seen(row, state, ctx):
+    ...     return [{"text": f"{row.n} {row['n']} {row.as_dict()}"}]
+    >>> stream = stream_of("at bigint, n bigint").watermark("at", 0).key_by("n").process(seen, returns="text string")
+    >>> driver = Driver(stream)
+    >>> _ = driver.send([{"at": 1, "n": 7}])
+    >>> driver.close().results["text"].to_pylist()
+    ["7 7 {'at': 1, 'n': 7}"]
+    """
 
     __slots__ = ()
     _places: ClassVar[dict[str, int]] = {}
@@ -271,7 +346,13 @@ class Row(tuple[Any, ...]):
         return f"Row({', '.join(f'{n}={v!r}' for n, v in zip(self._places, self, strict=True))})"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the values by column."""
+        """Return the values by column.
+
+        Examples
+        --------
+        >>> def seen(row, state, ctx):
+        ...     return [row.as_dict()]
+        """
         return dict(zip(self._places, self, strict=True))
 
 
@@ -337,6 +418,12 @@ class Events:
         The name of each timer; None where the event is a row.
     time : ndarray
         The event time of each event: int64 in milliseconds for ``bigint``, else ``datetime64[us]``.
+
+    Examples
+    --------
+    >>> class Large:
+    ...     def on_events(self, events, state, ctx):
+    ...         ctx.emit(amount=events.amount, where=events.is_row & (events.amount > 100))
     """
 
     __slots__ = ("_column", "_names", "is_row", "time", "timer")
@@ -366,7 +453,14 @@ class Events:
 class StateColumns:
     """The state of the keys of a round: one array for each field, aligned with the events.
 
-    A field is read, assigned whole or changed in place: ``state.orders[events.is_row] += 1``.
+    A field is read, assigned whole or changed in place.
+
+    Examples
+    --------
+    >>> class Count:
+    ...     def on_events(self, events, state, ctx):
+    ...         state.orders[events.is_row] += 1
+    ...         state.total = state.total + events.amount
     """
 
     __slots__ = ("_columns", "_keys", "_taken")
@@ -409,6 +503,13 @@ class RoundContext:
     ----------
     clock : datetime or None
         The processing time on record of the batch.
+
+    Examples
+    --------
+    >>> class Idle:
+    ...     def on_events(self, events, state, ctx):
+    ...         ctx.timer("idle", after="10 minutes", where=events.is_row)
+    ...         ctx.emit(last=events.time, where=~events.is_row)
     """
 
     __slots__ = ("_actions", "_lengths", "_n", "_now", "_now_us", "clock")
@@ -457,6 +558,12 @@ class RoundContext:
             The events whose keys get it.
         clock : {"event", "processing"}
             The clock that it goes by.
+
+        Examples
+        --------
+        >>> class Idle:
+        ...     def on_events(self, events, state, ctx):
+        ...         ctx.timer("idle", after="10 minutes", where=events.is_row)
         """
         if type(name) is not str or name[:1] == CLOCK:
             raise PlanError("a timer has a name", got=shown(name), hint='write ctx.timer("idle", after="10 minutes")')
@@ -491,11 +598,39 @@ class RoundContext:
         return time_point_us(at, "at")
 
     def cancel(self, name: str, *, where: Any = None, clock: Literal["event", "processing"] = "event") -> None:
-        """Remove the timer of this name."""
+        """Remove a timer of the keys.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        where : ndarray of bool, optional
+            The events whose keys lose it.
+        clock : {"event", "processing"}
+            The clock that it goes by.
+
+        Examples
+        --------
+        >>> class Idle:
+        ...     def on_events(self, events, state, ctx):
+        ...         ctx.cancel("idle", where=events.is_row)
+        """
         self._actions.append(("cancel", self._where(where), name if clock == "event" else f"{CLOCK}{name}", None))
 
     def forget(self, *, where: Any = None) -> None:
-        """Drop the state and the timers of the keys."""
+        """Drop the state and the timers of the keys.
+
+        Parameters
+        ----------
+        where : ndarray of bool, optional
+            The events whose keys are forgotten.
+
+        Examples
+        --------
+        >>> class Idle:
+        ...     def on_events(self, events, state, ctx):
+        ...         ctx.forget(where=~events.is_row)
+        """
         self._actions.append(("forget", self._where(where), None, None))
 
     def emit(self, columns: Mapping[str, Any] | None = None, *, where: Any = None, **more: Any) -> None:
@@ -507,15 +642,40 @@ class RoundContext:
             The columns by name.
         where : ndarray of bool, optional
             The events that give a row.
-        **more
+        **more : object
             Further columns.
+
+        Examples
+        --------
+        >>> class Idle:
+        ...     def on_events(self, events, state, ctx):
+        ...         ctx.emit(orders=state.orders, where=~events.is_row)
         """
         given = {**(columns or {}), **more}  # arrays may change after the call
         given = {name: values.copy() if isinstance(values, np.ndarray) else values for name, values in given.items()}
         self._actions.append(("emit", self._where(where), given, None))
 
     def refuse(self, reason: str, *, where: Any = None) -> None:
-        """Send the rows to the late output with this reason; what this round did for their keys is undone."""
+        """Send rows to the late output; what this round did for their keys is undone.
+
+        Parameters
+        ----------
+        reason : str
+            What the late output says of them.
+        where : ndarray of bool, optional
+            The events whose rows are refused.
+
+        Raises
+        ------
+        PlanError
+            Without a reason.
+
+        Examples
+        --------
+        >>> class Positive:
+        ...     def on_events(self, events, state, ctx):
+        ...         ctx.refuse("negative amount", where=events.is_row & (events.amount < 0))
+        """
         if not isinstance(reason, str) or not reason:
             raise PlanError(
                 "a row is refused with a reason", got=shown(reason), hint='write ctx.refuse("negative", where=mask)'

@@ -103,7 +103,7 @@ class Callbacks:
 
 
 _CALLS: Final = ("on_row", "on_timer", "on_events", "on_end")
-_WRITE: Final = "write a class with `def on_row(self, row, state, ctx)`, or a function of row, state and ctx"
+_WRITE: Final = "give an object that has the method on_row, or a function of row, state and context"
 
 
 def callbacks_of(function: object, version: str | None) -> Callbacks:

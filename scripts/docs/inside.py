@@ -216,3 +216,32 @@ def buckets(made: Namespace) -> Picture:
     for key in keys:
         picture.write(key, WIDTH / 2, place[key] + 5, size=14)
     return picture
+
+
+def sequence(made: Namespace) -> Picture:
+    """Draw rows as they arrive, and below the same rows in order of time with the timer that each of them moves."""
+    axis, picture, length = Axis(0.0, 75.0, left=92.0), Picture(height=196.0), 30.0
+    arrived, fired = made["arrived"], [row["at"] // 1_000 for batch in made["given"] for row in batch]
+    picture.write("arrives", LEFT, 31.0, "start", size=14)
+    for place, second in enumerate(arrived):
+        x, to = 120.0 + 58.0 * place, axis.x(float(second))
+        picture.put("circle", cx=x, cy=26.0, r=5.0, fill=ROW)
+        picture.write(f"{second}", x, 14.0)
+        picture.line(x, 36.0, to, 76.0, stroke_dasharray="3 4", opacity=0.5)
+    picture.write("is called", LEFT, 89.0, "start", size=14)
+    for lane, second in enumerate(sorted(arrived)[:-1]):
+        x, end, y = axis.x(float(second)), axis.x(second + length), 108.0 + 13.0 * lane
+        moved = second + int(length) not in fired
+        picture.put(
+            "rect", x=x, y=y, width=end - x, height=5.0, rx=2.5, fill=LATE if moved else BAR, opacity=0.35 if moved else 0.8
+        )
+    picture.write("timer", LEFT, 126.0, "start", size=14)
+    for second in arrived:
+        picture.put("circle", cx=axis.x(float(second)), cy=84.0, r=5.0, fill=ROW)
+    for second in fired:
+        x = axis.x(float(second))
+        picture.put("path", d=f"M{x:g} 76 l8 8 l-8 8 l-8 -8 z", fill=BAR)
+        picture.write("on_timer", x, 70.0, size=14, fill=BAR)
+    axis.draw(picture, 156.0, [0.0, 20.0, 40.0, 60.0], lambda t: f"{t:g}")
+    picture.write("event time, seconds", WIDTH - RIGHT, 190.0, "end", size=14)
+    return picture

@@ -452,7 +452,7 @@ class _KeyRun:
             raise endless_timers(f"timer {said!r}{self._place()}")
         on_timer = calls.on_timer
         if on_timer is None:  # the function had one when the timer was set
-            got, hint = f"timer {said!r}{self._place()}", "give the function an on_timer(name, state, ctx)"
+            got, hint = f"timer {said!r}{self._place()}", "give the function the method on_timer again"
             raise OperatorError(f"{calls.operation.callbacks.name} has no on_timer", got=got, hint=hint)
         self._call(time_us, f"on_timer({said!r})", lambda state: on_timer(said, state, ctx))
 

@@ -46,7 +46,7 @@ _LOOKS: Final = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())
 
 @attrs.define
 class _Arrived(Section):
-    """How many rows have arrived: rows of equal time go to the function in this order."""
+    """The number of rows that have arrived: rows of equal time go to the function in this order."""
 
     process_arrived: int = 0
 

@@ -41,7 +41,7 @@ from krishiv_py.plan.processing import MOST_TIMERS, Processing
 from krishiv_py.plan.row_classes import RecordClass, stored_value
 
 FEW: Final = 8
-"""Where so few keys have rows left, and many, a round costs more than its calls."""
+"""A round costs more than its calls where so few keys have rows left, and many."""
 LONG: Final = 64
 
 
@@ -258,7 +258,7 @@ class Rounds(StepCalls):
 
     def _nothing(self, given: Any) -> None:
         if given is not None:
-            hint = "write ctx.emit(where=mask, amount=...)"
+            hint = "write ctx.emit(where=mask, n=state.n), and return nothing"
             raise PlanError("on_events gives its rows by ctx.emit", got=shown(given), hint=hint)
 
     def _act(self, keys: Ints, times: Ints) -> None:

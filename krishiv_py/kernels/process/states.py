@@ -1,4 +1,4 @@
-"""What is kept of the keys of a step, as objects of the user's class or as aligned columns, and back."""
+"""The state and the timers of the keys of a step, as objects of the user's class or as aligned columns, and back."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class KeyRows:
 
 @attrs.frozen(eq=False)
 class KeyUpdates:
-    """What is to be stored of the keys of a step.
+    """Holds what is to be stored of the keys of a step.
 
     Attributes
     ----------
