@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError, shown, unknown_column
-from krishiv_py.plan.checks import one_of
+from krishiv_py.plan.checks import a_text, one_of
 from krishiv_py.plan.durations import END_OF_TIME, Duration, TimePoint, time_point_us, to_us
 from krishiv_py.plan.row_classes import RecordClass, row_fields
 from krishiv_py.plan.schema import TimeKind
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Objects: TypeAlias = "npt.NDArray[Any]"
 """An array of any type."""
+_EVENT: Final = "event"
 CLOCK: Final = "\x00"
 """With this the names of timers by the clock begin, next to those by event time."""
 _ZERO: Final = dt.datetime(1970, 1, 1)
@@ -72,6 +73,9 @@ class Context:
         self._now = time_point_us(time, "time")
         self.key = key
         self.clock = clock
+        if clock is not None and not isinstance(clock, dt.datetime):
+            hint = "leave it out, or pass a datetime with a time zone"
+            raise PlanError("`clock` is not a datetime", got=shown(clock), hint=hint)
         now_us = None if clock is None else time_point_us(clock, "clock")
         kind: TimeKind = "bigint_ms"
         if isinstance(time, dt.datetime):
@@ -160,7 +164,7 @@ class Context:
         *,
         after: Duration | None = None,
         at: TimePoint | None = None,
-        clock: Literal["event", "processing"] = "event",
+        clock: Literal["event", "processing"] = _EVENT,
     ) -> None:
         """Set a timer of the key, or move the one of this name.
 
@@ -190,9 +194,10 @@ class Context:
         {'idle': 3000, 'due': 9000}
         """
         length = self._lengths.get(after) if type(after) is str else None
-        if length is not None and at is None and clock == "event" and self._open and name in self._named:
+        if length is not None and at is None and clock is _EVENT and self._open and type(name) is str and name in self._named:
             self._set(name, self._now + length)
             return
+        one_of(clock, "clock", ("event", "processing"))
         if type(name) is not str or name[:1] == CLOCK:
             raise PlanError("a timer has a name", got=shown(name), hint='write ctx.timer("idle", after="10 minutes")')
         if (after is None) == (at is None):
@@ -208,7 +213,6 @@ class Context:
             return
         now_us = self._now
         if clock != "event":
-            one_of(clock, "clock", ("event", "processing"))
             if self._now_us is None:
                 raise PlanError("no processing time is on record", got=shown(name), hint="give the context of a test a clock")
             self._due[f"{CLOCK}{name}"] = time_point_us(at, "at") if at is not None else self._now_us + self._length(after)
@@ -263,6 +267,8 @@ class Context:
         >>> ctx.timers
         {}
         """
+        one_of(clock, "clock", ("event", "processing"))
+        a_text(name, "name", 'write ctx.cancel("idle")')
         if self._due.pop(name if clock == "event" else f"{CLOCK}{name}", None) is not None:
             self._least()
 
@@ -368,6 +374,22 @@ def row_reader(kind: type | None, schema: pa.Schema, names: Sequence[str]) -> Ca
     members = {"__slots__": (), "_places": {name: place for place, name in enumerate(names)}}
     row_type: Any = type("Row", (Row, collections.namedtuple("Row", names, rename=True)), members)
     return lambda columns: list(map(row_type._make, zip(*map(values_of, columns), strict=True)))
+
+
+def whole_numbers(values: Objects, name: str, kind: Literal["m", "M"]) -> Ints:
+    """Return times or lengths of an array in µs; numbers are milliseconds.
+
+    Raises
+    ------
+    PlanError
+        For an array of another kind.
+    """
+    if values.dtype.kind == kind:
+        return values.astype("timedelta64[us]" if kind == "m" else "datetime64[us]").astype(np.int64)
+    if values.dtype.kind not in "iu":
+        hint = f"give whole milliseconds, or {'timedelta64' if kind == 'm' else 'datetime64'}"
+        raise PlanError(f"`{name}` is not an array of times", got=str(values.dtype), hint=hint)
+    return values.astype(np.int64) * 1_000
 
 
 def times_as(times: Ints, kind: TimeKind) -> Objects:
@@ -571,20 +593,17 @@ class RoundContext:
             got, hint = "neither" if after is None else "both", 'write ctx.timer("idle", after="10 minutes")'
             raise PlanError("a timer has one time: `after` or `at`", got=got, hint=hint)
         one_of(clock, "clock", ("event", "processing"))
-        events = self._where(where)
-        if after is not None:
-            when = np.broadcast_to(self._length(after), (self._n,))[events]
-            self._actions.append(("after" if clock == "event" else "clock after", events, name, when))
-        else:
-            when = np.broadcast_to(self._moment(at), (self._n,))[events]
-            self._actions.append(("at" if clock == "event" else "clock at", events, name, when))
+        events, action = self._where(where), "at" if after is None else "after"
+        given = self._moment(at) if after is None else self._length(after)
+        if isinstance(given, np.ndarray) and given.shape != (self._n,):
+            got, hint = f"{action} of shape {given.shape} for {self._n} events", "give a value for each event, or one for all"
+            raise PlanError("the times of timers are not aligned with the events", got=got, hint=hint)
+        when = np.broadcast_to(given, (self._n,))[events]
+        self._actions.append((action if clock == "event" else f"clock {action}", events, name, when))
 
     def _length(self, after: Any) -> Any:
         if isinstance(after, np.ndarray):
-            unit = (
-                after.astype("timedelta64[us]").astype(np.int64) if after.dtype.kind == "m" else after.astype(np.int64) * 1_000
-            )
-            return unit
+            return whole_numbers(after, "after", "m")
         if type(after) is str and after in self._lengths:
             return self._lengths[after]
         length = to_us(after, "after", allow_zero=True)
@@ -594,7 +613,7 @@ class RoundContext:
 
     def _moment(self, at: Any) -> Any:
         if isinstance(at, np.ndarray):
-            return at.astype("datetime64[us]").astype(np.int64) if at.dtype.kind == "M" else at.astype(np.int64) * 1_000
+            return whole_numbers(at, "at", "M")
         return time_point_us(at, "at")
 
     def cancel(self, name: str, *, where: Any = None, clock: Literal["event", "processing"] = "event") -> None:
@@ -615,6 +634,8 @@ class RoundContext:
         ...     def on_events(self, events, state, ctx):
         ...         ctx.cancel("idle", where=events.is_row)
         """
+        one_of(clock, "clock", ("event", "processing"))
+        a_text(name, "name", 'write ctx.cancel("idle")')
         self._actions.append(("cancel", self._where(where), name if clock == "event" else f"{CLOCK}{name}", None))
 
     def forget(self, *, where: Any = None) -> None:

@@ -102,7 +102,13 @@ class Callbacks:
         return method  # type: ignore[no-any-return]  # a user's
 
 
-_CALLS: Final = ("on_row", "on_timer", "on_events", "on_end")
+_CALLS: Final = {
+    "on_row": ("row", "state", "ctx"),
+    "on_timer": ("name", "state", "ctx"),
+    "on_events": ("events", "state", "ctx"),
+    "on_end": ("state", "ctx"),
+}
+"""The calls of a process function, with what each gets."""
 _WRITE: Final = "give an object that has the method on_row, or a function of row, state and context"
 
 
@@ -122,12 +128,29 @@ def callbacks_of(function: object, version: str | None) -> Callbacks:
         name = getattr(function, "__qualname__", type(function).__name__)
     else:
         name = type(function).__qualname__
-    for call in _CALLS:
-        if is_async(getattr(function, call, None)):
-            then = "nobody awaits it: nothing would be done"
-            raise PlanError(f"{call} is async", got=f"async def {call}", then=then, hint=f"write it with def {call}")
+    for call, takes in _CALLS.items():
+        method: Any = getattr(function, call, None) if methods else function if call == "on_row" else None
+        if method is not None:
+            _check_call(method, call, takes)
     on_row: Any = getattr(function, "on_row", function)
     return Callbacks(function, name, name if version is None else version, _row_class(on_row))
+
+
+def _check_call(method: Callable[..., object], call: str, takes: tuple[str, ...]) -> None:
+    """Refuse a function that cannot take what it gets, or is to be awaited."""
+    if is_async(method):
+        then = "nobody awaits it: nothing would be done"
+        raise PlanError(f"{call} is async", got=f"async def {call}", then=then, hint=f"write it with def {call}")
+    try:
+        signature = inspect.signature(method)
+    except (ValueError, TypeError):  # of a function in C that does not say
+        return
+    try:
+        signature.bind(*takes)
+    except TypeError as problem:
+        name = getattr(method, "__qualname__", call)
+        hint = f"let it take {', '.join(takes[:-1])} and {takes[-1]}"
+        raise PlanError(f"{call} gets {len(takes)} values", got=f"{name}{signature}", then=str(problem), hint=hint) from None
 
 
 def _row_class(on_row: Callable[..., object]) -> type | None:

@@ -123,6 +123,23 @@ class Total:
         return accumulator
 
 
+@attrs.define
+class Counted:
+    """The state of a process function."""
+
+    n: int = 0
+
+
+def doubled(row: Any, state: Any, ctx: Any) -> list[dict[str, Any]]:
+    """Give a row."""
+    return [{"twice": row.n}]
+
+
+def later(row: Any, state: Any, ctx: Any) -> list[dict[str, Any]]:
+    """Give a row with a time of its own."""
+    return [{"twice": row.n, "due": ctx.time}]
+
+
 def _functions() -> Iterator[Call]:
     one = {"arg": "n"}
     for name, definition in DEFINITIONS.items():
@@ -345,6 +362,20 @@ def _stages() -> Iterator[Call]:
     given = {"aggs": (), "submits": None}
     yield Call("on_events, more", lambda: lambda aggs, submits: panes.on_events(Kept(), aggs=aggs, submits=submits), given)
     yield Call("drop_duplicates", lambda: timed().drop_duplicates, {"columns": "user", "within": 5})
+    logic = {"function": doubled, "returns": "twice bigint", "state": Counted, "order": "time", "order_by": "n", "version": "1"}
+    yield Call("process", lambda: timed().key_by("user").process, {**logic, "ttl": 5, "at_end": "seen", "on_error": "fail"})
+    timed_results = {"function": later, "returns": "twice bigint, due bigint", "event_time": "due"}
+    yield Call("process, event_time", lambda: timed().key_by("user").process, timed_results)
+    yield Call("Context", lambda: kv.Context, {"key": "a", "time": 5})
+    yield Call("Context.timer", lambda: kv.Context("a", 5).timer, {"name": "idle", "after": 5})
+    yield Call("Context.timer, at", lambda: kv.Context("a", 5).timer, {"name": "idle", "at": 5})
+    yield Call("Context.cancel", lambda: kv.Context("a", 5).cancel, {"name": "idle", "clock": "event"})
+    yield Call("Context.refuse", lambda: kv.Context("a", 5).refuse, {"row": {"n": 1}, "reason": "odd"})
+    yield Call("RoundContext.timer", lambda: kv.RoundContext().timer, {"name": "idle", "after": 5})
+    yield Call("RoundContext.timer, at", lambda: kv.RoundContext().timer, {"name": "idle", "at": 5})
+    yield Call("RoundContext.cancel", lambda: kv.RoundContext().cancel, {"name": "idle"})
+    yield Call("RoundContext.forget", lambda: kv.RoundContext().forget, {"where": None})
+    yield Call("RoundContext.refuse", lambda: kv.RoundContext().refuse, {"reason": "odd"})
     yield Call("drop_duplicates, results", lambda: aggregated().drop_duplicates, {"columns": "user", "within": 5})
     yield Call("WindowedStream.reduce", lambda: windowed().reduce, {"column": "n", "function": larger})
     yield from _results()

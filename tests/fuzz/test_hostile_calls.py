@@ -33,6 +33,9 @@ STAGES = (
     krishiv_py.ResultStream,
 )
 MADE_BY_THE_LIBRARY = {
+    "Events",
+    "Row",
+    "StateColumns",
     "LateRows",
     "Progress",
     "TableVersion",

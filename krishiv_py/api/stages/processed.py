@@ -9,6 +9,7 @@ import attrs
 
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.errors import ColumnError, PlanError, shown, unknown_column
+from krishiv_py.plan.checks import a_text, is_collection
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.operation import passing
 from krishiv_py.plan.options.late import OnError
@@ -113,13 +114,14 @@ class ProcessMethods(OptionMethods):
         """
         time = self._draft.input.column
         rows = passing(self._row_schema())
-        columns = [order_by] if isinstance(order_by, str) else list(order_by)
+        hint = 'write order_by="id", or several columns'
+        columns = [order_by] if isinstance(order_by, str) or not is_collection(order_by) else list(order_by)
         known = [f.name for f in rows]
         for name in columns:
-            if name not in known:
+            if a_text(name, "order_by", hint) not in known:
                 raise unknown_column(name, known, "process(order_by=)")
         given = as_schema(returns)
-        if event_time is not None and event_time not in given.names:
+        if event_time is not None and a_text(event_time, "event_time", "name a column of `returns`") not in given.names:
             raise unknown_column(event_time, given.names, "process(event_time=)")
         if event_time is not None and given.field(event_time).type != self._row_schema().field(time).type:
             got, type_ = f"{event_time} {given.field(event_time).type}", self._row_schema().field(time).type
