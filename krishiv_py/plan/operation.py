@@ -161,6 +161,8 @@ class Operation:
         Properties that all operations of its class share.
     remembers : bool
         Whether its state changes as the watermark passes, though nothing waits for it: rows go, or join what they belong to.
+    waiting : tuple of str
+        The texts for results that wait: without anything in state, and with it.
     by_clock : bool
         Whether it sees the processing time on record, and the largest event time at the end of input.
     late_by : {"windows", "state", "time", "never"}
@@ -181,6 +183,7 @@ class Operation:
     nature: ClassVar[OperationTraits]
     remembers: ClassVar[bool] = False
     by_clock: ClassVar[bool] = False
+    waiting: ClassVar[tuple[str, str]] = ("no window waits: no row of an open one is in state", "the windows of rows wait")
     late_by: ClassVar[LateBy] = "time"
     aggs = cast("tuple[AggCall, ...]", ())  # not annotated: operations that have them have a field of the name
     result_columns = cast("Output | None", None)

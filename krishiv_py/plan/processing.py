@@ -194,6 +194,10 @@ class Processing(Operation):
     nature: ClassVar[OperationTraits] = OperationTraits("Process")
     remembers: ClassVar[bool] = True
     by_clock: ClassVar[bool] = True
+    waiting: ClassVar[tuple[str, str]] = (
+        "nothing waits: no timer is set, and all rows have gone to the function",
+        "timers, and rows that are not settled, wait for the watermark",
+    )
     late_by: ClassVar[LateBy] = "time"
     callbacks: Callbacks
     returns: pa.Schema

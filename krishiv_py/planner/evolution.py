@@ -495,6 +495,8 @@ def rewritten(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         parts.append("aggregates")
     if "own types" in was and kept(was, "own", "own types", "carried") != kept(now, "own", "own types", "carried"):
         parts.append("columns of rows")
+    if was.get("state", []) != now.get("state", []):
+        parts.append("fields of state")
     if was["ttl"] != now["ttl"]:
         parts.append("times at which keys were last touched")
     kind, fires = was["fixed"].get("window kind"), was["fixed"].get("firings")

@@ -19,14 +19,14 @@ from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, Waterma
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.sides import TIME
 from krishiv_py.planner.cut import StagePlan
-from krishiv_py.planner.fingerprint import fingerprint
+from krishiv_py.planner.fingerprint import STATE_PART, fingerprint
 from krishiv_py.planner.physical import PhysicalPlan, SourceRead
 from krishiv_py.redaction import noted
 
 _KINDS: Final = {FileSource: "files", MemorySource: "memory", RangeSource: "ranges"}
 COMPARED: Final = (
     *("aggregate ", "allowed lateness", "emit", "time to live", "column ", "key ", "late rule", "clock"),
-    *("source column", "watermark's start"),
+    *("source column", "watermark's start", STATE_PART),
 )
 """The parts of a fingerprint that are compared one by one (:mod:`krishiv_py.planner.evolution`)."""
 

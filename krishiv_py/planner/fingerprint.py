@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates.calls import AggCall
@@ -9,6 +11,9 @@ from krishiv_py.plan.durations import UNSET, show_us
 from krishiv_py.plan.options.triggers import CustomTrigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.redaction import noted
+
+STATE_PART: Final = "field of state "
+"""With this the names of parts begin that say which fields a user's state has."""
 
 
 def fingerprint(spec: OperatorSpec) -> dict[str, str]:
@@ -22,6 +27,7 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
     parts |= {f"window {name}": text for name, text in window.identity().items()}
     if window.nature.keeps_carried:
         parts |= {f"column {f.name} of the result": str(f.type) for f in layout.own_fields}
+    parts |= {f"{STATE_PART}{field.name}": str(field.type) for field in window.state_fields}
     parts |= {f"key {i + 1}": f"{k} {t}" for i, (k, t) in enumerate(zip(spec.keys, layout.key_types, strict=True))}
     parts |= {
         f"aggregate {i + 1}": f"{k.noted(c.func)}({c.arg!r}) where {_where(c)} -> {', '.join(map(str, k.partial_types))}"

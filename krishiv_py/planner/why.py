@@ -58,7 +58,7 @@ def why_not_fired(
     if unwaiting is not None and not spec.operation.nature.joins:
         return unwaiting
     if end_us is None or unwaiting is not None:
-        text = unwaiting or ("no window waits: no row of an open one is in state" if rows == 0 else "the windows of rows wait")
+        text = unwaiting or spec.operation.waiting[rows != 0]
         held = f"; {_rows_held(rows)}" if rows else ""
         text += f"{held}; the watermark is {show_instant(watermark_us)}."
         moves = watermark_us != END_OF_TIME and (unwaiting is not None or rows != 0)

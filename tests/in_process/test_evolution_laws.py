@@ -96,6 +96,36 @@ def late_of(join: Any, times: Times) -> Any:
     return join.allowed_lateness(times.lateness[0]).named("join")
 
 
+@attrs.define
+class Idle:
+    """The rows of a key since it was idle."""
+
+    n: int = 0
+    v: int = 0
+
+
+class WhenIdle:
+    """A result when a key was idle for 25 s, and one at every fourth row."""
+
+    def on_row(self, row: Any, state: Idle, ctx: kv.Context) -> Any:
+        state.n += 1
+        state.v += row.v
+        ctx.timer("idle", after="25 s")
+        if state.n % 4 == 0:
+            yield {"n": state.n, "v": state.v}
+
+    def on_timer(self, name: str, state: Idle, ctx: kv.Context) -> Any:
+        yield {"n": -state.n, "v": state.v}
+        ctx.forget()
+
+
+def processed(times: Times) -> Any:
+    """A process function, and windows over what it gives."""
+    idle = keyed(times).process(WhenIdle(), returns="n bigint, v bigint", state=Idle).named("idle")
+    later = idle.allowed_lateness(times.lateness[1]).emit("final").key_by("user")
+    return aggregated(later.tumbling_window(300_000))
+
+
 OPERATORS: dict[str, Callable[[Times], Any]] = {
     "tumbling": lambda t: aggregated(keyed(t).tumbling_window(60_000)),
     "hopping": lambda t: aggregated(keyed(t).hopping_window(90_000, 30_000)),
@@ -103,6 +133,7 @@ OPERATORS: dict[str, Callable[[Times], Any]] = {
     "session": lambda t: aggregated(keyed(t).session_window(25_000)),
     "capped session": lambda t: aggregated(keyed(t).session_window(25_000, max_duration=90_000)),
     "look-back": lambda t: aggregated(keyed(t).lookback_window(60_000)),
+    "process": processed,
     "chain": chain,
     "union": union,
     "window join": lambda t: late_of(left(t).window_join(right(t), "user", window=windows.tumbling(60_000)), t),

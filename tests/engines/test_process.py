@@ -1,0 +1,235 @@
+"""Process functions on all engines: restarts, workers, moves between engines, chains, cost."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from krishiv_py import CheckpointError, Context, Events, MemorySink, RoundContext, Row, Session, count, sum
+from krishiv_py.testing import Driver, stream_of
+from tests.examples import scaled
+from tests.kernels.process.reference import process
+from tests.kernels.process.test_process import DDL, Count, Random, _cut, _rows
+from tests.kernels.process.test_rounds import RandomRounds
+
+RETURNS = "what string, n bigint"
+
+
+def _plan(stream: Any, function: Any) -> Any:
+    return stream.watermark("at", 8).key_by("k").process(function, returns=RETURNS, state=Count)
+
+
+def _sorted(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted((row["at"], str(row["k"]), row["what"], row["n"]) for row in table.to_pylist())
+
+
+def _wanted(seed: int, batches: list[list[dict[str, Any]]]) -> list[tuple[Any, ...]]:
+    steps, _, _ = process(batches, Random(seed), Count, lag=8)
+    return sorted((at, str(key), result["what"], result["n"]) for step in steps for at, key, result in step)
+
+
+def _run(session: Session, folder: Path, batches: list[list[dict[str, Any]]], function: Any) -> pa.Table:
+    """Return the results of a query that is stopped and started once."""
+    stream, sender = session.memory_stream(DDL)
+    sink, plan = MemorySink(), _plan(stream, function)
+    query = plan.start(sink, checkpoint=folder / "checkpoint")
+    for number, batch in enumerate(batches):
+        sender.send(batch)
+        query.process_all_available()
+        if number == len(batches) // 2:
+            query.stop()
+            query = plan.start(sink, checkpoint=folder / "checkpoint")
+    sender.close()
+    query.process_all_available()
+    query.stop()
+    rows = sink.table()
+    assert rows is not None
+    return rows
+
+
+def _bounded(session: Session, batches: list[list[dict[str, Any]]], function: Any) -> pa.Table:
+    stream, sender = session.memory_stream(DDL)
+    for batch in batches:
+        sender.send(batch)
+    return _plan(stream, function).collect()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("made", [Random, RandomRounds])
+@pytest.mark.parametrize("seed", range(scaled(8)))
+def test_in_process(seed: int, made: Any, workers: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    batches = _cut(_rows(draw), draw)
+    with Session.in_process(workers=workers) as session:
+        wanted = _wanted(seed, batches)
+        assert _sorted(_run(session, tmp_path, batches, made(seed))) == wanted
+        assert _sorted(_bounded(session, batches, made(seed))) == wanted
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", range(max(1, scaled(3))))
+def test_on_spark(seed: int, session: Session, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    batches = _cut(_rows(draw), draw)[:6]
+    wanted = _wanted(seed, batches)
+    made = Random if seed % 2 else RandomRounds
+    assert _sorted(_run(session, tmp_path, batches, made(seed))) == wanted
+    assert _sorted(_bounded(session, batches, made(seed))) == wanted
+
+
+@pytest.mark.spark
+def test_a_checkpoint_moves_between_engines(session: Session, tmp_path: Path) -> None:
+    draw = random.Random(5)
+    batches = _cut(_rows(draw), draw)
+    third, given = len(batches) // 3, []
+
+    def part(one: Session, sent: list[Any], end: bool, folder: str, savepoint: Path | None) -> Path:
+        stream, sender = one.memory_stream(DDL)
+        sink = MemorySink()
+        query = _plan(stream, Random(5)).start(sink, checkpoint=tmp_path / folder, savepoint=savepoint)
+        for batch in sent:
+            sender.send(batch)
+            query.process_all_available()
+        if end:
+            sender.close()
+            query.process_all_available()
+        else:
+            query.savepoint(tmp_path / f"{folder} saved")
+        query.stop()
+        given.extend([] if sink.table() is None else [sink.table()])
+        return tmp_path / f"{folder} saved"
+
+    with Session.in_process(workers=2) as here:
+        first = part(here, batches[:third], False, "a", None)
+    second = part(session, batches[third : 2 * third], False, "b", first)
+    with Session.in_process() as here:
+        part(here, batches[2 * third :], True, "c", second)
+    assert _sorted(pa.concat_tables(given)) == _wanted(5, batches)
+
+
+class Sessions:
+    """Sessions by hand: a result when a key was silent for 10 ms."""
+
+    def on_row(self, row: Row, state: Count, ctx: Context) -> None:
+        state.n += 1
+        ctx.timer("over", after=10)
+
+    def on_timer(self, name: str, state: Count, ctx: Context) -> Any:
+        yield {"rows": state.n}
+        ctx.forget()
+
+
+def test_results_go_into_windows_and_another_process_function() -> None:
+    stream = stream_of("k string, at bigint").watermark("at", 0).key_by("k")
+    over = stream.process(Sessions(), returns="rows bigint", state=Count)
+    doubled = over.filter("rows > 1").key_by("k").process(lambda row, state, ctx: [{"two": row.rows * 2}], returns="two bigint")
+    driver = Driver(doubled.tumbling_window(100).agg(count(), sum("two")))
+    out = driver.send([{"k": k, "at": at} for k, at in (("a", 0), ("a", 5), ("b", 7), ("a", 40), ("a", 41), ("b", 150))])
+    assert out.results.to_pylist() == [{"window_start": 0, "window_end": 100, "count": 2, "sum_two": 8}]
+
+
+def test_sessions_by_hand_are_sessions() -> None:
+    draw = random.Random(1)
+    rows = [{"k": draw.choice("ab"), "at": at} for at in sorted(draw.randrange(300) for _ in range(60))]
+    stream = stream_of("k string, at bigint").watermark("at", 0).key_by("k")
+    by_hand, built = (
+        Driver(stream.process(Sessions(), returns="rows bigint", state=Count)),
+        Driver(stream.session_window(10).agg(count().alias("rows"))),
+    )
+    given = [[d.send(rows[:30]).results, d.send(rows[30:]).results, d.close().results] for d in (by_hand, built)]
+    hand, windows = (pa.concat_tables(tables).to_pylist() for tables in given)
+    assert sorted((r["k"], r["at"], r["rows"]) for r in hand) == sorted((r["k"], r["window_end"], r["rows"]) for r in windows)
+
+
+@pytest.mark.parametrize("keys", [1_000, 30_000])
+def test_a_batch_costs_what_it_brings(keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of 50 rows reads a number of rows of state that does not follow the keys with state and timers."""
+    driver = Driver(
+        stream_of("k bigint, at bigint").watermark("at", 0).key_by("k").process(Waits(), returns="n bigint", state=Count)
+    )
+    driver.send(pa.table({"k": np.arange(keys), "at": np.arange(keys)}))
+    read = _counting(driver, monkeypatch)
+    for number in range(4):
+        at = keys + number
+        driver.send(pa.table({"k": np.arange(50) * 7, "at": np.full(50, at)}))
+    assert read["get"] < 60, "tables of state that four batches read"
+    assert driver.state().num_rows == keys
+
+
+class Waits:
+    """Every key has state and a timer that is far off."""
+
+    def on_events(self, events: Events, state: Any, ctx: RoundContext) -> None:
+        state.n += 1
+        ctx.timer("far", after="1 day")
+
+
+def _counting(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    calls = {"get": 0}
+    store = type(driver._store)
+    plain = store.get
+
+    def get(self: Any, name: str) -> pa.Table:
+        calls["get"] += 1
+        return plain(self, name)
+
+    monkeypatch.setattr(store, "get", get)
+    return calls
+
+
+@attrs.define
+class Older:
+    """State before a change."""
+
+    n: int = 0
+    gone: str = "x"
+
+
+@attrs.define
+class Newer:
+    """State after it."""
+
+    n: int = 0
+    more: list[int] = attrs.field(factory=lambda: [7])
+    small: int | None = None
+
+
+def test_state_follows_its_class_by_field_name(tmp_path: Path) -> None:
+    def seen(row: Row, state: Any, ctx: Context) -> list[dict[str, str]]:
+        state.n += 1
+        return [{"what": repr(state)}]
+
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream("k string, at bigint")
+        keyed, sink = stream.watermark("at", 0).key_by("k"), MemorySink()
+
+        def plan(state: Any, version: str = "1") -> Any:
+            return keyed.process(seen, returns="what string", state=state, version=version)
+
+        query = plan(Older).start(sink, checkpoint=tmp_path / "c")
+        sender.send([{"k": "a", "at": 1}, {"k": "b", "at": 5}, {"k": "a", "at": 9}])
+        query.process_all_available()
+        query.savepoint(tmp_path / "saved")
+        query.stop()
+        with pytest.raises(CheckpointError, match=r"field of state more was \(none\).*savepoint"):
+            plan(Newer).start(sink, checkpoint=tmp_path / "c")
+        assert "state.more added: its default" in str(plan(Newer).explain(against=tmp_path / "saved"))
+        sink = MemorySink()
+        query = plan(Newer).start(sink, checkpoint=tmp_path / "d", savepoint=tmp_path / "saved")
+        sender.send([{"k": "a", "at": 11}, {"k": "c", "at": 15}])
+        query.process_all_available()
+        state = {row["k"]: (row["n"], row["more"], row["small"], row["held_rows"]) for row in query.state().to_pylist()}
+        assert state == {"a": (3, [7], None, 0), "b": (1, [7], None, 0)}
+        assert query.lookup("a")["n"].to_pylist() == [3]
+        assert "all rows have gone to the function" in query.why_not_fired()
+        query.stop()
+        results = sink.table()
+        assert results is not None and results["what"].to_pylist()[-1] == "Newer(n=3, more=[7], small=None)"
+        with pytest.raises(CheckpointError, match="function was 1 and is 2"):
+            plan(Newer, "2").start(sink, checkpoint=tmp_path / "d")
