@@ -162,7 +162,7 @@ _ON_STREAM: Final = {
     "map_with_state mapWithState flat_map_with_state flatMapWithState stateful_map stateful_flat_map": _STATE,
     "stateful_batch stateful mapGroupsWithState flatMapGroupsWithState applyInPandasWithState transformWithState": _STATE,
     "transformWithStateInPandas updateStateByKey update_state_by_key process_values processValues transformValues": _STATE,
-    "process_function key_process scan stateful_reduce deduplicate_with_state": _STATE,
+    "process process_function key_process scan stateful_reduce deduplicate_with_state": _STATE,
     "join_asof merge_asof asofJoin": 'write left.asof_join(right, on="user", tolerance="1 minute")',
     "join_window windowJoin": 'write left.window_join(right, on="user", window=windows.tumbling("1 minute"))',
     "orderBy order_by sort sort_by sort_values sort_index sortWithinPartitions reverse set_sorted": _SORT,
@@ -241,6 +241,7 @@ _ON_STREAM: Final = {
     "calendar_window": 'write .window(calendar_window("day", "Europe/Berlin"))',
     "matches pairs": "only .lookback_window(...) tells which rows met",
     "on_events": "only .time_interval_window(...) tells events of panes",
+    "process": 'a process function takes the place of windows: write .key_by("user").process(function, returns="n bigint")',
     _AGGREGATE: 'write .agg(count(), sum("x")); udaf(...) makes an aggregate of your own',
 }
 """At any stage of a stream."""
