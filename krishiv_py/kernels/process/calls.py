@@ -21,12 +21,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.types import Ints, pick
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SchemaError, failure_text, shown
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.process.states import MISFITS, KeyRows, KeyUpdates, ObjectStates
+from krishiv_py.kernels.ordered import KeyRows, in_result_order
+from krishiv_py.kernels.process.states import MISFITS, KeyUpdates, ObjectStates
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.process_calls import CLOCK, Context, row_reader, time_of
@@ -103,8 +103,7 @@ class StepCalls:
         ]
         if self.operation.event_time is not None:
             times = self._later(whole(columns[self.operation.returns.get_field_index(self.operation.event_time)]), times)
-        by_key = [_ranks(whole(self.keys.keys[name]), nulls_first=True)[of] for name in reversed(names)]
-        order = np.lexsort((*by_key, times))
+        order = in_result_order(self.keys.keys, names, of, times)
         leading = [pick(self.keys.keys[name], of[order]) for name in names]
         if self.operation.event_time is None:
             leading.append(unstamp(times[order], self.kind))
@@ -521,19 +520,3 @@ def _fields_of(row: Any) -> dict[str, Any]:
         hint = "give dicts, or objects of the class that `returns` names"
         raise SchemaError("a process function gives rows", got=shown(row), hint=hint)
     return {name: getattr(row, name) for name in names}
-
-
-def _ranks(column: pa.Array, *, nulls_first: bool = False) -> Ints:
-    """Return for each value its place among the different ones, in ascending order."""
-    groups = group([column], len(column))
-    values = column.take(pa.array(groups.first))
-    ranks = np.empty(groups.n, np.int64)
-    ranks[pc.sort_indices(values).to_numpy()] = np.arange(groups.n)
-    if nulls_first:
-        ranks[values.is_null().to_numpy(zero_copy_only=False)] = -1
-    return ranks[groups.ids]
-
-
-def ranks_of(column: pa.Array) -> Ints:
-    """Return for each value its place among the different ones, in ascending order, nulls last."""
-    return _ranks(column)

@@ -22,8 +22,9 @@ import pyarrow as pa
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SchemaError, failure_text, shown
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
+from krishiv_py.kernels.ordered import NEVER, KeyRows
 from krishiv_py.kernels.process.calls import Calls, StepCalls, UndoneError, endless_timers
-from krishiv_py.kernels.process.states import CALLED, FIRED, NEVER, KeyRows, KeyUpdates, field_array
+from krishiv_py.kernels.process.states import CALLED, FIRED, KeyUpdates, field_array, timers_of
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.process_calls import (
@@ -53,7 +54,7 @@ class ArrayStates:
         self.called, self.fired = rows.numbers(CALLED, UNSET), rows.numbers(FIRED, 0)
         self.has: Mask = np.zeros(n, np.bool_)
         self.timers: dict[str, Ints] = {}
-        owners, names, times = rows.timers()
+        owners, names, times = timers_of(rows)
         if len(owners):
             texts = np.array(names, object)
             for name in sorted(set(names)):

@@ -13,59 +13,24 @@ import pyarrow as pa
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import OperatorError, shown
 from krishiv_py.kernels.columns.layout import whole
+from krishiv_py.kernels.ordered import NEVER, KeyRows
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
-from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.process_calls import CLOCK
 from krishiv_py.plan.processing import Processing
 from krishiv_py.plan.row_classes import stored_value
 
-NEVER: Final = END_OF_TIME
 MISFITS: Final = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError)
 TIMERS, CALLED, FIRED = "__timers", "__called", "__fired"
 
 
-@attrs.frozen(eq=False)
-class KeyRows:
-    """The keys of a step, with what is stored of each.
-
-    Attributes
-    ----------
-    keys : pyarrow.Table
-        The key columns.
-    begins : list of int
-        Where the rows of each key begin, and where the last ones end.
-    stored : pyarrow.Table
-        What is stored of those that are known.
-    found : ndarray of int64
-        Which keys these are.
-    shown : callable
-        Gives the text of a key for errors.
-    """
-
-    keys: pa.Table
-    begins: Ints
-    stored: pa.Table
-    found: Ints
-    shown: Callable[[int], str]
-
-    @property
-    def n(self) -> int:
-        """Return how many keys there are."""
-        return len(self.begins) - 1
-
-    def numbers(self, column: str, default: int) -> Ints:
-        """Return a column of numbers, with a default for keys that are not known."""
-        values = np.full(self.n, default, np.int64)
-        values[self.found] = self.stored[column].to_numpy()
-        return values
-
-    def timers(self) -> tuple[Ints, list[str], Ints]:
-        """Return for each timer its key, its name and its time, µs."""
-        timers = whole(self.stored[TIMERS])
-        counts = np.diff(timers.offsets.to_numpy())
-        first, last = (int(timers.offsets[place].as_py()) for place in (0, len(timers)))
-        owners = np.repeat(self.found, counts)
-        return owners, timers.keys[first:last].to_pylist(), timers.items[first:last].to_numpy()
+def timers_of(rows: KeyRows) -> tuple[Ints, list[str], Ints]:
+    """Return for each timer its key, its name and its time, µs."""
+    timers = whole(rows.stored[TIMERS])
+    counts = np.diff(timers.offsets.to_numpy())
+    first, last = (int(timers.offsets[place].as_py()) for place in (0, len(timers)))
+    owners = np.repeat(rows.found, counts)
+    return owners, timers.keys[first:last].to_pylist(), timers.items[first:last].to_numpy()
 
 
 @attrs.frozen(eq=False)
@@ -129,7 +94,7 @@ class ObjectStates:
         self.timers: list[dict[str, int]] = [{} for _ in range(n)]
         self.called: list[int] = rows.numbers(CALLED, UNSET).tolist()
         self.fired: list[int] = rows.numbers(FIRED, 0).tolist()
-        owners, names, times = rows.timers()
+        owners, names, times = timers_of(rows)
         for key, name, us in zip(owners.tolist(), names, times.tolist(), strict=True):
             self.timers[key][name] = us
         self.clocked = any(name[:1] == CLOCK for name in names)
