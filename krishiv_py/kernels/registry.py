@@ -26,7 +26,7 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import UNSET
 
 if TYPE_CHECKING:
-    from krishiv_py.kernels import dedup
+    from krishiv_py.kernels import absence, dedup
     from krishiv_py.kernels.joins import asof, interval, windowed
     from krishiv_py.kernels.process import operator as process
     from krishiv_py.kernels.windows import count as counts
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from krishiv_py.kernels.windows.session import capped, capped_triggered, growing
     from krishiv_py.kernels.windows.session import plain as sessions
 else:
+    absence = lazy("krishiv_py.kernels.absence")
     dedup = lazy("krishiv_py.kernels.dedup")
     process = lazy("krishiv_py.kernels.process.operator")
     asof = lazy("krishiv_py.kernels.joins.asof")
@@ -143,6 +144,7 @@ _PLAIN: Final[dict[str, Made]] = {
     "capped session": ("sessions with a longest duration", lambda spec: capped.CappedSessionOperator(spec)),
     "rows": ("rows as they are", RowsOperator),
     "deduplication": ("deduplication", lambda spec: dedup.DedupOperator(spec)),
+    "absence": ("absence", lambda spec: absence.AbsenceOperator(spec)),
     "process": ("process function", lambda spec: process.ProcessOperator(spec)),
     "as-of join": ("as-of join", lambda spec: asof.AsofOperator(spec)),
     "window join": ("window join", lambda spec: windowed.WindowJoinOperator(spec)),

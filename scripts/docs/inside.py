@@ -245,3 +245,30 @@ def sequence(made: Namespace) -> Picture:
     axis.draw(picture, 156.0, [0.0, 20.0, 40.0, 60.0], lambda t: f"{t:g}")
     picture.write("event time, seconds", WIDTH - RIGHT, 190.0, "end", size=14)
     return picture
+
+
+def silence(made: Namespace) -> Picture:
+    """Draw the rows of a key, how long after each it is absent, and what was reported."""
+    axis, picture, after = Axis(-3.0, 150.0, left=92.0), Picture(height=150.0), 60.0
+    rows, said = sorted(at for device, at in made["sent"] if device == "a"), made["said"]
+    picture.write("rows of a", LEFT, 51.0, "start", size=14)
+    for at, following in zip(rows, [*rows[1:], None], strict=True):
+        x = axis.x(float(at))
+        end = axis.x(min(at + after, 150.0 if following is None else float(following)))
+        picture.put("rect", x=x, y=58.0, width=end - x, height=5.0, rx=2.5, fill=BAR, opacity=0.35)
+        picture.put("circle", cx=x, cy=46.0, r=5.0, fill=ROW)
+    picture.write("reports", LEFT, 93.0, "start", size=14)
+    for _, at, state in said:
+        x, colour = axis.x(float(at)), LATE if state == "absent" else BAR
+        picture.put("path", d=f"M{x:g} 80 l8 8 l-8 8 l-8 -8 z", fill=colour)
+    absent = [at for _, at, state in said if state == "absent"]
+    back = [at for _, at, state in said if state == "recovered"]
+    begin, end = axis.x(float(absent[0])), axis.x(float(back[0]))
+    picture.put("rect", x=begin, y=58.0, width=end - begin, height=5.0, rx=2.5, fill=LATE, opacity=0.6)
+    picture.write("absent", begin - 4, 20.0, "end", LATE, size=14)
+    picture.write("recovered", end + 4, 20.0, "start", BAR, size=14)
+    for x in (begin, end):
+        picture.line(x, 24.0, x, 78.0, stroke_dasharray="3 4", opacity=0.5)
+    axis.draw(picture, 110.0, [0.0, 40.0, 80.0, 120.0], lambda t: f"{t:g}")
+    picture.write("event time, seconds", WIDTH - RIGHT, 144.0, "end", size=14)
+    return picture

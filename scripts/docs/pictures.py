@@ -261,6 +261,7 @@ PAGES: dict[str, dict[str, Callable[[Namespace], Picture]]] = {
     "stages.md": {"walk": inside.walk},
     "joins.md": {"interval": inside.interval, "asof": inside.asof, "same_window": inside.same_window},
     "process.md": {"sequence": inside.sequence},
+    "absence.md": {"silence": inside.silence},
     "same-answer.md": {"cuts": fates.cuts},
     "late-events.md": {"late_rules": fates.late_rules},
     "deduplication.md": {"copies": fates.copies},

@@ -366,6 +366,8 @@ def _stages() -> Iterator[Call]:
     yield Call("process", lambda: timed().key_by("user").process, {**logic, "ttl": 5, "at_end": "seen", "on_error": "fail"})
     timed_results = {"function": later, "returns": "twice bigint, due bigint", "event_time": "due"}
     yield Call("process, event_time", lambda: timed().key_by("user").process, timed_results)
+    absent = {"after": 5, "repeat": 5, "recovered": True, "forget_after": 50, "at_end": "seen"}
+    yield Call("absent", lambda: timed().key_by("user").absent, absent)
     yield Call("Context", lambda: kv.Context, {"key": "a", "time": 5})
     yield Call("Context.timer", lambda: kv.Context("a", 5).timer, {"name": "idle", "after": 5})
     yield Call("Context.timer, at", lambda: kv.Context("a", 5).timer, {"name": "idle", "at": 5})

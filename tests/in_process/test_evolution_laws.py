@@ -134,6 +134,14 @@ OPERATORS: dict[str, Callable[[Times], Any]] = {
     "capped session": lambda t: aggregated(keyed(t).session_window(25_000, max_duration=90_000)),
     "look-back": lambda t: aggregated(keyed(t).lookback_window(60_000)),
     "process": processed,
+    "absence": lambda t: aggregated(
+        keyed(t)
+        .absent("25 s", repeat="40 s")
+        .named("absent")
+        .select("user", "at", v=kv.col("missing"))
+        .key_by("user")
+        .tumbling_window(300_000)
+    ),
     "chain": chain,
     "union": union,
     "window join": lambda t: late_of(left(t).window_join(right(t), "user", window=windows.tumbling(60_000)), t),

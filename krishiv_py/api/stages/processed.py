@@ -9,6 +9,7 @@ import attrs
 
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.errors import ColumnError, PlanError, shown, unknown_column
+from krishiv_py.plan.absence import COLUMNS, absence
 from krishiv_py.plan.checks import a_text, is_collection
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.operation import passing
@@ -24,6 +25,68 @@ if TYPE_CHECKING:
 @attrs.frozen(eq=False, repr=False)
 class ProcessMethods(OptionMethods):
     """A stage whose rows can go through a user's own logic."""
+
+    def absent(
+        self,
+        after: Duration,
+        *,
+        repeat: Duration | None = None,
+        recovered: bool = True,
+        forget_after: Duration | None = None,
+        at_end: AtEnd = "seen",
+    ) -> ResultStream:
+        """Report keys of which no row has come for a length of event time: a dead man's switch (SEMANTICS §14.7).
+
+        A key is absent from `after` behind its last row on, if no accepted row of it lies in between, and that is known: when
+        the watermark, less the allowed lateness, has come so far. So a row that arrives out of order raises no false alarm.
+        Only keys that were seen are watched.
+
+        Parameters
+        ----------
+        after : int or timedelta or str
+            How long without a row; ``int`` is milliseconds. A row exactly so long after another one comes too late.
+        repeat : int or timedelta or str, optional
+            How often an absent key is reported again.
+        recovered : bool
+            Report the row that ends an absence, too.
+        forget_after : int or timedelta or str, optional
+            How long after its last row a key leaves state; it is reported as ``forgotten``. Without it absent keys stay.
+        at_end : {"seen", "fire"}
+            When the input ends, report only what is due up to the largest event time, as the end of a file is no evidence of
+            silence, or every key once.
+
+        Returns
+        -------
+        ResultStream
+            The key, the time of the report in the time column, ``state`` (``absent``, ``recovered`` or ``forgotten``),
+            ``since``, the first time at which the key was absent, ``last_seen``, and ``missing``, the time since then:
+            milliseconds for ``bigint``, else a duration.
+
+        Raises
+        ------
+        DurationError
+            For zero and negative lengths, and a `forget_after` below `after`.
+        PlanError
+            For options that do not apply.
+        ColumnError
+            For a key that is called like a column of the results.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> beats = stream_of("device string, at bigint").watermark("at", 0).key_by("device")
+        >>> driver = Driver(beats.absent("60 s", repeat="30 s"))
+        >>> sent = [("a", 0), ("b", 95_000), ("a", 96_000)]
+        >>> rows = driver.send([{"device": device, "at": at} for device, at in sent]).results
+        >>> [(row["device"], row["at"], row["state"], row["missing"]) for row in rows.to_pylist()]
+        [('a', 60000, 'absent', 60000), ('a', 90000, 'absent', 90000)]
+        """
+        time = self._draft.input.column
+        if doubled := [key for key in self._draft.keys if key in COLUMNS]:
+            hint = f'give the key another name: .key_by(col("{doubled[0]}").alias("device"))'
+            raise ColumnError("a key has the name of a column of the results", got=shown(doubled[0]), hint=hint)
+        operation = absence(after, repeat=repeat, forget_after=forget_after, recovered=recovered, at_end=at_end, time=time)
+        return self._results(self._draft.doing(operation))
 
     def process(
         self,

@@ -286,7 +286,7 @@ class BoundedPack:
                     rows = list(self._passing(root, stage, scanned, leaving, counters))
                 else:
                     rows, maxima = self._packed(root, stage, timed, scanned, rows_clock)
-                    newest_us = max(newest_us, *maxima.values())
+                    newest_us = max([newest_us, *maxima.values()])
                 yield _rows_of(rows, timed.number, seq)
         for n in self.dated if newest_us != UNSET else ():
             for bucket in self.bucket_ids:
