@@ -241,6 +241,7 @@ _ON_STREAM: Final = {
     "calendar_window": 'write .window(calendar_window("day", "Europe/Berlin"))',
     "matches pairs": "only .lookback_window(...) tells which rows met",
     "on_events": "only .time_interval_window(...) tells events of panes",
+    "absent": 'keys are absent by event time: write .watermark("at", "5 seconds").key_by("user").absent("5 minutes")',
     "process": 'a process function takes the place of windows: write .key_by("user").process(function, returns="n bigint")',
     _AGGREGATE: 'write .agg(count(), sum("x")); udaf(...) makes an aggregate of your own',
 }

@@ -25,7 +25,7 @@ from krishiv_py.kernels.state.store import WRITTEN, Bucket
 from krishiv_py.plan.absence import LAST_SEEN, SINCE, STATE, Absence
 from krishiv_py.plan.durations import UNSET
 
-_SEEN, _SINCE, _TOLD = "__seen", "__since", "__reported"
+_SEEN, _SINCE, _REPORTED = "__seen", "__since", "__reported"
 _STATES: Final = pa.array(["absent", "recovered", "forgotten"])
 _ABSENT, _RECOVERED, _FORGOTTEN = range(3)
 
@@ -38,12 +38,12 @@ class AbsenceOperator(OrderedOperator):
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.operation, Absence)
         self.operation = spec.operation
-        super().__init__(spec, [pa.field(name, pa.int64()) for name in (_SEEN, _SINCE, _TOLD)])
+        super().__init__(spec, [pa.field(name, pa.int64()) for name in (_SEEN, _SINCE, _REPORTED)])
 
     def run(self, step: OrderedStep, keys: KeyRows, rows: pa.Table) -> tuple[pa.Table, pa.Table | None, dict[str, int]]:
         """See :class:`~krishiv_py.kernels.ordered.OrderedOperator`."""
         operation = self.operation
-        seen, since, reported = (keys.numbers(name, UNSET) for name in (_SEEN, _SINCE, _TOLD))
+        seen, since, reported = (keys.numbers(name, UNSET) for name in (_SEEN, _SINCE, _REPORTED))
         upto = step.moment.newest_us if step.ended else step.due_us
         gaps = _Gaps.between(keys, rows, seen, since, reported, upto)
         results = _Results()
@@ -155,9 +155,9 @@ class _Gaps:
         end[:-1] = begin[1:]
         of_row[last] = False
         end[last] = np.maximum(upto, begin[last])
-        absent_since, told = np.full(len(of), UNSET), np.full(len(of), UNSET)
-        absent_since[first[known]], told[first[known]] = since[known], reported[known]
-        return cls(of, begin, end, of_row, absent_since, told, last)
+        absent_since, last_report = np.full(len(of), UNSET), np.full(len(of), UNSET)
+        absent_since[first[known]], last_report[first[known]] = since[known], reported[known]
+        return cls(of, begin, end, of_row, absent_since, last_report, last)
 
     def report(self, after: int, repeat: int | None, forget: int | None, results: _Results) -> None:
         """Report absences, and keys that are forgotten; nothing of these is reported from then on."""

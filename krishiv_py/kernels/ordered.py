@@ -37,7 +37,7 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 NEVER: Final = END_OF_TIME
 _ARRIVED: Final = "n"
-_LOOK, _CLOCK = "__look", "__clock"
+LOOK, _CLOCK = "__look", "__clock"
 _LOOKS: Final = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())])
 
 
@@ -112,7 +112,7 @@ class OrderedOperator:
         self.order_columns = [working[name] for name in order_by]
         self.in_time = in_time
         self.held_schema = pa.schema([*layout.row_schema, pa.field(_ARRIVED, pa.int64()), pa.field(DUE, pa.int64())])
-        self.values = [*values, pa.field(_LOOK, pa.int64()), pa.field(_CLOCK, pa.int64())]
+        self.values = [*values, pa.field(LOOK, pa.int64()), pa.field(_CLOCK, pa.int64())]
         self.finest_us = max(spec.tick_us, 1 << 16)
 
     def combine(self, rows: pa.Table) -> pa.Table:
@@ -159,7 +159,7 @@ class OrderedOperator:
         gone = DeadKeys.of(dead, self.names)
         rows = self.table(bucket).drop(gone)
         held = sum(table.num_rows for table in self.held(bucket).discard(gone.rows))
-        due = (rows[_LOOK].to_numpy() != NEVER) | (rows[_CLOCK].to_numpy() != NEVER)
+        due = (rows[LOOK].to_numpy() != NEVER) | (rows[_CLOCK].to_numpy() != NEVER)
         return int(held + np.count_nonzero(due))
 
     def shown_key(self, keys: pa.Table, place: int) -> str:
@@ -215,7 +215,7 @@ class OrderedStep:
         else:
             looked = sorted_unique(pa.concat_tables([_LOOKS.empty_table(), *due])[HASH].to_numpy())
             waiting = self.table.of_hashes(looked)
-            due_now = waiting[_LOOK].to_numpy() <= self.due_us
+            due_now = waiting[LOOK].to_numpy() <= self.due_us
             if self.moment.now_us is not None:
                 due_now |= waiting[_CLOCK].to_numpy() <= (END_OF_TIME if self.ended else self.moment.now_us)
             waiting = waiting.filter(pa.array(due_now))
@@ -234,7 +234,7 @@ class OrderedStep:
         found = np.flatnonzero(places >= 0)
         begins = np.searchsorted(ids, np.arange(n + 1))
         known = KeyRows(keys, begins, pick(stored, places[found]), found, partial(op.shown_key, keys))
-        self._look, self._clock_look = known.numbers(_LOOK, NEVER), known.numbers(_CLOCK, NEVER)
+        self._look, self._clock_look = known.numbers(LOOK, NEVER), known.numbers(_CLOCK, NEVER)
         return known, rows
 
     def _order(self, rows: pa.Table, ids: Ints) -> Ints:

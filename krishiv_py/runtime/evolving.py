@@ -17,6 +17,7 @@ from krishiv_py.kernels.aggregates import AggKernel, Rows
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.joins.sides import columns_of
 from krishiv_py.kernels.lanes import renamed_lane, source_of_lane
+from krishiv_py.kernels.ordered import LOOK
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.kernels.state.spread import BucketContent, is_of_numbers, side_of, spread
 from krishiv_py.kernels.state.store import Bucket
@@ -363,7 +364,9 @@ class _Tables:
 
     def _state(self, rows: pa.Table) -> pa.Table:
         """Return the state of keys with the fields of the new class: the default where the old one had none."""
-        given = [(rows.schema.field(name), rows[name]) for name in rows.column_names if not name.startswith(STATE_FIELD)]
+        names = [name for name in rows.column_names if not name.startswith(STATE_FIELD)]
+        place = names.index(LOOK)
+        before, after = ([(rows.schema.field(n), rows[n]) for n in part] for part in (names[:place], names[place:]))
         state = self.stage.spec.operation.state
         for field in self.stage.spec.operation.state_fields:
             name = f"{STATE_FIELD}{field.name}"
@@ -372,10 +375,11 @@ class _Tables:
             else:
                 assert state is not None
                 default = pa.array(state.written([state.new()])[field.name], field.type)
-                place = pc.if_else(rows[HAS_STATE], pa.scalar(0), pa.scalar(None, pa.int64()))
-                column = default.take(place.combine_chunks())
-            given.append((field.with_name(name), column))
-        return pa.Table.from_arrays([column for _, column in given], schema=pa.schema([field for field, _ in given]))
+                none = pc.if_else(rows[HAS_STATE], pa.scalar(0), pa.scalar(None, pa.int64()))
+                column = default.take(none.combine_chunks())
+            before.append((field.with_name(name), column))
+        fields, columns = zip(*before, *after, strict=True)
+        return pa.Table.from_arrays(list(columns), schema=pa.schema(list(fields)))
 
     def _parts(self, rows: pa.Table) -> list[tuple[pa.Field, Any]]:
         fields = {field.name: field for field in self.layout.partial_fields}
