@@ -37,7 +37,7 @@ WORDS: Final = {
     "windows.md": ("window", "tumbling", "hopping", "sliding", "session window", "running total", "rolling"),
     "tables.md": ("delta", "iceberg", "postgres", "postgresql", "database", "jdbc"),
     "sources.md": ("read", "csv", "json", "parquet", "files", "source"),
-    "process.md": ("timer", "state machine", "process function", "stateful", "flatmap", "custom logic"),
+    "process.md": ("timer", "process function", "flatmap", "custom logic"),
     "absence.md": ("dead man", "heartbeat", "silent device", "no data"),
     "outputs.md": ("write", "sink", "foreachbatch", "outputs", "exactly once", "idempotent", "crash"),
     "web-service.md": ("fastapi", "web service", "rest", "http", "serve"),
