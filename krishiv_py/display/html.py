@@ -67,7 +67,10 @@ def plan_html(plan: PlanOutline) -> str:
     )
 
 
-_TITLES: Final = {"WindowAggregate": "Windowed aggregation", "Join": "Join", "Deduplicate": "Deduplication", "Rows": "Rows"}
+_TITLES: Final = {
+    **{"WindowAggregate": "Windowed aggregation", "Join": "Join", "Deduplicate": "Deduplication", "Rows": "Rows"},
+    **{"Process": "Process function", "Absence": "Absence"},
+}
 
 
 def _title(plan: PlanOutline) -> str:

@@ -218,6 +218,11 @@ class Processing(Operation):
         alive = "" if self.ttl_us is None else f", state for {show_us(self.ttl_us)} after its last call"
         return f"{name} over rows and timers of a key in order of {self.order}{alive}"
 
+    def warnings(self) -> tuple[str, ...]:
+        if self.order == "time":
+            return ()
+        return ('with order="arrival" results depend on how rows come in batches; order="time" gives the same for every cut',)
+
     def result_time(self, time_column: str) -> ResultTime | None:
         return ResultTime("row", self.time if self.event_time is None else self.event_time)
 

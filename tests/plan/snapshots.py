@@ -30,6 +30,11 @@ class Half(kv.WindowTrigger):
         return windows.new_rows >= self.part * windows.rows
 
 
+def seen(row: kv.Row, state: None, ctx: kv.Context) -> list[dict[str, int]]:
+    """Give a row."""
+    return [{"n": row.amount}]
+
+
 PLANS: Final[dict[str, Callable[[], kv.ResultStream | kv.Stream]]] = {
     "tumbling": lambda: KEYED.tumbling_window("1 min").agg(*AGGS),
     "tumbling_retractions_ttl": lambda: (
@@ -58,6 +63,8 @@ PLANS: Final[dict[str, Callable[[], kv.ResultStream | kv.Stream]]] = {
     "count": lambda: KEYED.count_window(100).agg(*AGGS),
     "count_each_element": lambda: KEYED.trigger(kv.Trigger.on_every_element()).count_window(100).agg(*AGGS),
     "lookback": lambda: KEYED.lookback_window("1 h", with_row=True).agg(*AGGS),
+    "process": lambda: KEYED.process(seen, returns="n bigint", ttl="1 day", order="arrival"),
+    "absence": lambda: KEYED.absent("5 min", repeat="1 h", forget_after="7 d"),
     "deduplication": lambda: (
         KEYED.allowed_lateness("1 min")
         .with_state_ttl(kv.StateTtlConfig("5 min"))
