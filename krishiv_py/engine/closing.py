@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from krishiv_py.arrays.grouping import among
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.kernels.spec import Moment
@@ -126,7 +127,11 @@ def why_text(
         raise PlanError("why() takes one key", got=shown(key), hint="pass a tuple for a key of several columns")
     keys = None if key is None else keys_of(StageOperator(stage.spec), key)
     try:
-        held = KeyRows.of(stage, state(), keys)
+        table = state()
     except PlanError:  # the state of these windows is rows
-        held = None
-    return why(stage, plan.clocks, now, None if key is None else repr(key), time_us, held, KeyRows.of(stage, results, keys))
+        table = None
+    held, given = KeyRows.of(stage, table, keys), KeyRows.of(stage, results, keys)
+    names = list(stage.spec.keys)
+    if table is not None and keys is not None and set(names) <= set(table.column_names):
+        table = table.filter(pa.array(among(table, keys.rename_columns(names), names)))
+    return why(stage, plan.clocks, now, None if key is None else repr(key), time_us, held, given, table)

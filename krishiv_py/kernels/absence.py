@@ -84,14 +84,14 @@ class AbsenceOperator(OrderedOperator):
     def state(self, bucket: Bucket) -> pa.Table:
         """Return for each key its state, when it was seen last, since when it is absent, and how many rows of it are held."""
         kind, keys = self.layout.spec.time_kind, self.layout.spec.keys
-        rows = self.table(bucket).rows()
+        rows, held = self.kept_rows(bucket)
         since = rows[_SINCE].to_numpy()
         columns: dict[str, Any] = {key: rows[name] for key, name in zip(keys, self.names, strict=True)}
         own = {
             STATE: pa.array(np.where(since == UNSET, "present", "absent").tolist(), pa.string()),
             LAST_SEEN: unstamp(rows[_SEEN].to_numpy(), kind),
             SINCE: unstamp(since, kind),
-            "held_rows": pa.array(self.held_of(bucket, rows)),
+            "held_rows": pa.array(held),
             "last_update": unstamp(rows[WRITTEN].to_numpy(), "timestamp"),
         }
         return pa.table(columns | {f"state_{name}" if name in columns else name: column for name, column in own.items()})

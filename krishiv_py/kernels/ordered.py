@@ -145,14 +145,25 @@ class OrderedOperator:
         """Return the rows of a bucket that are not settled."""
         return DueQueue(bucket, f"{self.NAME}_rows", self.finest_us)
 
-    def held_of(self, bucket: Bucket, keys: pa.Table) -> Ints:
-        """Return how many rows are held of each of some keys."""
+    def kept_rows(self, bucket: Bucket) -> tuple[pa.Table, Ints]:
+        """Return what is kept of each key, and how many rows are held of it; a key of which only rows are held comes, too."""
+        rows, names = self.table(bucket).rows(), self.names
         parts = [table.select(self.held_schema.names) for table in self.held(bucket).written()]
         held = pa.concat_tables([self.held_schema.empty_table(), *parts])
-        if not self.names:
-            return np.full(keys.num_rows, held.num_rows)
-        groups, n = group_rows(self.names, keys, held.select(self.names)), keys.num_rows
-        return np.bincount(groups.ids[n:], minlength=groups.n)[groups.ids[:n]]
+        n = rows.num_rows
+        every = pa.concat_tables([rows.select(names), held.select(names)]) if names else None
+        groups = group([] if every is None else list(every.columns), n + held.num_rows)
+        more = np.setdiff1d(np.arange(groups.n), groups.ids[:n])
+        counts = np.bincount(groups.ids[n:], minlength=groups.n)[np.concatenate([groups.ids[:n], more])]
+        columns = [
+            pick(every, groups.first[more])[field.name]
+            if every is not None and field.name in names
+            else pa.array(np.full(len(more), UNSET))
+            if pa.types.is_int64(field.type) and field.name.startswith("__")
+            else pa.nulls(len(more), field.type)
+            for field in rows.schema
+        ]
+        return pa.concat_tables([rows, pa.Table.from_arrays(columns, schema=rows.schema)]), counts
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts keys with a deadline, and rows that were held."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.plan.checks import a_switch, one_of
-from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.durations import Duration, show_instant, show_us, time_point_us, to_us
 from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
-from krishiv_py.plan.processing import AtEnd
+from krishiv_py.plan.processing import AtEnd, waiting_rows
 
 STATE, SINCE, LAST_SEEN, MISSING = "state", "since", "last_seen", "missing"
 COLUMNS: Final = (STATE, SINCE, LAST_SEEN, MISSING)
@@ -86,6 +87,16 @@ class Absence(Operation):
         if options.ttl is not None:
             hint = 'write .absent(..., forget_after="7 days")'
             raise PlanError("absence says itself how long a key is remembered", got=options.describe(), hint=hint)
+
+    def key_text(self, row: Mapping[str, Any]) -> str | None:
+        names = {name: f"state_{name}" if f"state_{name}" in row else name for name in (STATE, SINCE, LAST_SEEN)}
+        if row[names[LAST_SEEN]] is None:
+            return waiting_rows(row.get("state_held_rows", row.get("held_rows")))
+        seen_us = time_point_us(row[names[LAST_SEEN]], LAST_SEEN)
+        if row[names[STATE]] == "absent":
+            since = show_instant(time_point_us(row[names[SINCE]], SINCE))
+            return f"it is absent since {since}: its last row is of {show_instant(seen_us)}"
+        return f"its last row is of {show_instant(seen_us)}: it is absent at {show_instant(seen_us + self.after_us)}"
 
     def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
         length = pa.int64() if pa.types.is_integer(bound) else pa.duration("us")

@@ -6,7 +6,7 @@ one: a subclass, an operator in the kernels with a line in :mod:`krishiv_py.kern
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 
 import attrs
@@ -322,6 +322,10 @@ class Operation:
 
     def unwaiting(self) -> str | None:
         """Return the text for results that do not wait for the watermark; None for all that do."""
+        return None
+
+    def key_text(self, row: Mapping[str, Any]) -> str | None:
+        """Return what a `row` of the table of its state says of its key; None where that is in windows."""
         return None
 
     def no_end(self, end_us: int) -> str | None:

@@ -12,7 +12,7 @@ What the function gives depends on this sequence alone, and so not on how rows w
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 import attrs
@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import a_function, is_async, one_of
-from krishiv_py.plan.durations import Duration, show_us, to_us
+from krishiv_py.plan.durations import Duration, show_instant, show_us, time_point_us, to_us
 from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing
 from krishiv_py.plan.options.late import OnError
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
-from krishiv_py.plan.process_calls import Context, Events, RoundContext, StateColumns
+from krishiv_py.plan.process_calls import CLOCK, Context, Events, RoundContext, StateColumns
 from krishiv_py.plan.row_classes import RecordClass
 
 ProcessOrder: TypeAlias = Literal["time", "arrival"]
@@ -244,6 +244,13 @@ class Processing(Operation):
             return None
         return "rows go to the function in the micro-batch in which they arrive"
 
+    def key_text(self, row: Mapping[str, Any]) -> str | None:
+        column = "state_timers" if "state_timers" in row else "timers"
+        due = sorted((time_point_us(at, "at"), name) for name, at in row[column])
+        parts = [f"the timer {name.removeprefix(CLOCK)!r} is due at {show_instant(us)}" for us, name in due]
+        held = row["state_held_rows" if "state_held_rows" in row else "held_rows"]
+        return "; ".join([*parts, waiting_rows(held)] if held or not parts else parts)
+
     def carried(self, row: pa.Schema) -> tuple[str, ...]:
         return tuple(f.name for f in passing(row) if f.name not in self.keys or pa.types.is_floating(f.type))
 
@@ -257,6 +264,13 @@ class Processing(Operation):
         keys = [row.field(k) for k in self.keys]
         time = [] if self.event_time is not None else [pa.field(self.time, bound)]
         return [*keys, *time, *self.returns]
+
+
+def waiting_rows(held: int) -> str:
+    """Return how many rows of a key wait until they are settled."""
+    if held == 1:
+        return "1 row waits until no row before it can come"
+    return f"{held} rows wait until no row before them can come" if held else "no timer is set, and no row waits"
 
 
 def processing(

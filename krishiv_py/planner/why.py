@@ -322,6 +322,7 @@ def why(
     time_us: int | None,
     state: KeyRows | None,
     results: KeyRows | None,
+    table: pa.Table | None = None,
 ) -> str:
     """Say what became of a key at a time.
 
@@ -339,6 +340,8 @@ def why(
         The event time, µs since the epoch; None for all windows that are open.
     state, results : Held or None
         What the state and the results hold of the key; None where that cannot be read.
+    table : pyarrow.Table, optional
+        The rows of the state of the key.
     """
     lines = [_watermark(stage, now)]
     if time_us is not None:
@@ -347,7 +350,7 @@ def why(
     windows = _windows(stage, time_us, state)
     if windows is None:
         standing = why_not_fired(stage, clocks, now.watermark_us, now.sources_us, None, now.idle)
-        lines.append(f"the state holds no windows with a time; {standing}")
+        lines += _of_key(stage, of_key, table) or [f"the state holds no windows with a time; {standing}"]
     elif not windows:
         when = "" if time_us is None else f" that holds {show_instant(time_us)}"
         stalls = now.watermark_us == UNSET and len(now.sources_us) > 1
@@ -361,6 +364,14 @@ def why(
         if len(windows) > _MOST:
             lines.append(f"and {len(windows) - _MOST} more windows, to {show_instant(windows[-1][1])}.")
     return "\n".join(lines)
+
+
+def _of_key(stage: StagePlan, of_key: str, table: pa.Table | None) -> list[str]:
+    """Say what the state holds of a key, of operations that know more of it than windows; nothing for others."""
+    if table is None or not of_key:
+        return []
+    texts = [stage.spec.operation.key_text(row) for row in table.slice(0, 1).to_pylist()]
+    return [f"in state{of_key}: {text}." for text in texts if text is not None]
 
 
 def _windows(stage: StagePlan, time_us: int | None, state: KeyRows | None) -> list[tuple[int, int]] | None:

@@ -225,7 +225,7 @@ def test_state_follows_its_class_by_field_name(tmp_path: Path) -> None:
         sender.send([{"k": "a", "at": 11}, {"k": "c", "at": 15}])
         query.process_all_available()
         state = {row["k"]: (row["n"], row["more"], row["small"], row["held_rows"]) for row in query.state().to_pylist()}
-        assert state == {"a": (3, [7], None, 0), "b": (1, [7], None, 0)}
+        assert state == {"a": (3, [7], None, 0), "b": (1, [7], None, 0), "c": (None, None, None, 1)}
         assert query.lookup("a")["n"].to_pylist() == [3]
         assert "all rows have gone to the function" in query.why_not_fired()
         query.stop()

@@ -62,14 +62,14 @@ class ProcessOperator(OrderedOperator):
     def state(self, bucket: Bucket) -> pa.Table:
         """Return for each key its state, its timers, the rows that it holds back and when the state was written."""
         keys = self.layout.spec.keys
-        rows = self.table(bucket).rows()
+        rows, held = self.kept_rows(bucket)
         timers = whole(rows[TIMERS])
         times = unstamp(timers.items.to_numpy(), self.layout.spec.time_kind)
         fields = {f.name.removeprefix(STATE_FIELD): rows[f.name] for f in self.state_fields}
         columns: dict[str, Any] = {key: rows[name] for key, name in zip(keys, self.names, strict=True)} | fields
         own = {
             "timers": pa.MapArray.from_arrays(timers.offsets, timers.keys, times),
-            "held_rows": pa.array(self.held_of(bucket, rows)),
+            "held_rows": pa.array(held),
             "last_update": unstamp(rows[WRITTEN].to_numpy(), "timestamp"),
         }
         return pa.table(columns | {f"state_{name}" if name in columns else name: column for name, column in own.items()})

@@ -308,7 +308,7 @@ def test_p20_a_result_after_forget_in_the_same_call() -> None:
     driver = Driver(_stream().process(Gone(), returns="what string", state=Count))
     out = driver.send([{"k": "a", "at": 0}, {"k": "a", "at": 1}, {"k": "b", "at": 50}])
     assert [row["what"] for row in out.results.to_pylist()] == ["1", "1"]
-    assert driver.state().num_rows == 0
+    assert driver.state().select(["k", "held_rows"]).to_pylist() == [{"k": "b", "held_rows": 1}]
 
 
 def test_more_than_a_thousand_timers_without_a_row_are_an_error() -> None:
@@ -368,3 +368,16 @@ def test_results_may_bring_their_own_event_time() -> None:
     driver = Driver(_stream().process(before, returns="what string, due bigint", event_time="due"))
     with pytest.raises(OperatorError, match=r"before the time of its call.*due=9 in a call at 10"):
         driver.send([{"k": "a", "at": 10}, {"k": "a", "at": 12}])
+
+
+def test_state_shows_rows_that_wait_and_why_says_what_is_due() -> None:
+    driver = Driver(_stream(lag=5).process(Silent(), returns="what string", state=Count))
+    driver.send([{"k": "a", "at": 1}, {"k": "a", "at": 9}, {"k": "b", "at": 10}])
+    rows = {row["k"]: row for row in driver.state().to_pylist()}
+    assert {k: (row["n"], dict(row["timers"]), row["held_rows"]) for k, row in rows.items()} == {
+        "a": (0, {"silent": 61}, 1),
+        "b": (None, {}, 1),
+    }
+    assert rows["b"]["last_update"] is None
+    assert "the timer 'silent' is due at 1970-01-01T00:00:00.061000Z; 1 row waits until no row" in driver.why("a")
+    assert "in state of the key 'b': 1 row waits" in driver.why("b")
