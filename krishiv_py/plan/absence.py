@@ -11,9 +11,8 @@ import pyarrow as pa
 from krishiv_py.errors import DurationError, PlanError
 from krishiv_py.plan.checks import a_switch, one_of
 from krishiv_py.plan.durations import Duration, show_instant, show_us, time_point_us, to_us
-from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime
+from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, refuse_firings
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
-from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.processing import AtEnd, waiting_rows
 
 STATE, SINCE, LAST_SEEN, MISSING = "state", "since", "last_seen", "missing"
@@ -80,10 +79,7 @@ class Absence(Operation):
 
     def check_options(self, options: QueryOptions) -> None:
         """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
-        fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
-        if fires or options.emit_mode != "final":
-            hint = "leave .trigger, .accumulation, .with_pane and .emit out, and presets that set them"
-            raise PlanError("absence knows neither triggers nor emit modes", got=options.describe(), hint=hint)
+        refuse_firings(options, "absence", "a result is given once, and is never taken back")
         if options.ttl is not None:
             hint = 'write .absent(..., forget_after="7 days")'
             raise PlanError("absence says itself how long a key is remembered", got=options.describe(), hint=hint)

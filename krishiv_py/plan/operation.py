@@ -412,11 +412,7 @@ class Deduplication(Operation):
 
     def check_options(self, options: QueryOptions) -> None:
         """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
-        fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
-        if fires or options.emit_mode != "final":
-            then = "a row passes once, when it arrives, and is never taken back"
-            hint = "leave .trigger, .accumulation, .with_pane and .emit out, and presets that set them"
-            raise PlanError("deduplication knows neither triggers nor emit modes", got=options.describe(), then=then, hint=hint)
+        refuse_firings(options, "deduplication", "a row passes once, when it arrives, and is never taken back")
 
     def forgets_early(self, ttl_us: int, lateness_us: int) -> str | None:
         """Return what to say of state that lives `ttl_us`, with the allowed `lateness_us`; None if it lives long enough."""
@@ -433,6 +429,14 @@ class Deduplication(Operation):
 
     def _given(self, row: pa.Schema) -> list[pa.Field]:
         return [f for f in passing(row) if f.name not in self.hidden]
+
+
+def refuse_firings(options: QueryOptions, operation: str, then: str) -> None:
+    """Refuse `options` of windows that fire, where an `operation` gives each result once."""
+    fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
+    if fires or options.emit_mode != "final":
+        hint = "leave .trigger, .accumulation, .with_pane and .emit out, and presets that set them"
+        raise PlanError(f"{operation} knows neither triggers nor emit modes", got=options.describe(), then=then, hint=hint)
 
 
 def passing(row: pa.Schema) -> list[pa.Field]:

@@ -21,10 +21,9 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.checks import a_function, is_async, one_of
 from krishiv_py.plan.durations import Duration, show_instant, show_us, time_point_us, to_us
-from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing
+from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing, refuse_firings
 from krishiv_py.plan.options.late import OnError
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
-from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.process_calls import CLOCK, Context, Events, RoundContext, StateColumns
 from krishiv_py.plan.row_classes import RecordClass
 
@@ -231,10 +230,7 @@ class Processing(Operation):
 
     def check_options(self, options: QueryOptions) -> None:
         """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
-        fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
-        if fires or options.emit_mode != "final":
-            hint = "leave .trigger, .accumulation, .with_pane and .emit out, and presets that set them"
-            raise PlanError("a process function knows neither triggers nor emit modes", got=options.describe(), hint=hint)
+        refuse_firings(options, "a process function", "a result is given once, and is never taken back")
         if options.ttl is not None:
             hint = 'write .process(..., ttl="1 day")'
             raise PlanError("the time to live of a process function is its own", got=options.describe(), hint=hint)
