@@ -43,7 +43,7 @@ CLAIMS: dict[str, type] = {
 } | {"ContextManager": contextlib.AbstractContextManager, "AsyncContextManager": contextlib.AbstractAsyncContextManager}
 MEANT = {
     "ContextManager": {"Query", "Sender", "Served", "Session", "StreamQuery"},
-    "Sized": {"OpenWindows"},
+    "Sized": {"Events", "OpenWindows"},
     "Callable": {"ColumnFunction"},
 }
 """The classes that are what they claim."""

@@ -64,7 +64,8 @@ class Absence(Operation):
     time: str = ""
 
     def identity(self) -> dict[str, str]:
-        return {}  # state is when a key was seen, and what was reported: lengths may change
+        lengths = (self.after_us, self.repeat_us, self.forget_us)  # deadlines that are set follow from them
+        return {name: repr(us) for name, us in zip(("after_us", "repeat_us", "forget_us"), lengths, strict=True)}
 
     def describe(self) -> str:
         again = "" if self.repeat_us is None else f", again every {show_us(self.repeat_us)}"

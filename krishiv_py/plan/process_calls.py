@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError, shown, unknown_column
 from krishiv_py.plan.checks import a_text, one_of
-from krishiv_py.plan.durations import END_OF_TIME, Duration, TimePoint, time_point_us, to_us
+from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_MS, MAX_TIME_US, Duration, TimePoint, time_point_us, to_us
 from krishiv_py.plan.row_classes import RecordClass, row_fields
 from krishiv_py.plan.schema import TimeKind
 
@@ -95,6 +96,7 @@ class Context:
         """Prepare for the calls of a key with these timers, µs."""
         self._due = due
         self._touched = self._forgotten = self._replaced = False
+        self._close(closing=False)
         self._refused: str | None = None
         self._least()
 
@@ -376,6 +378,13 @@ def row_reader(kind: type | None, schema: pa.Schema, names: Sequence[str]) -> Ca
     return lambda columns: list(map(row_type._make, zip(*map(values_of, columns), strict=True)))
 
 
+def _as_now(values: Any) -> Any:
+    """Return values as they are now, whatever is done to them later."""
+    if isinstance(values, np.ndarray):
+        return copy.deepcopy(values) if values.dtype == object else values.copy()
+    return values if isinstance(values, (pa.Array, pa.ChunkedArray)) else copy.deepcopy(values)
+
+
 def whole_numbers(values: Objects, name: str, kind: Literal["m", "M"]) -> Ints:
     """Return times or lengths of an array in µs; numbers are milliseconds.
 
@@ -385,11 +394,17 @@ def whole_numbers(values: Objects, name: str, kind: Literal["m", "M"]) -> Ints:
         For an array of another kind.
     """
     if values.dtype.kind == kind:
-        return values.astype("timedelta64[us]" if kind == "m" else "datetime64[us]").astype(np.int64)
-    if values.dtype.kind not in "iu":
+        times = values.astype("timedelta64[us]" if kind == "m" else "datetime64[us]").astype(np.int64)
+    elif values.dtype.kind in "iu":
+        times = np.clip(values, -MAX_TIME_MS - 1, MAX_TIME_MS + 1).astype(np.int64) * 1_000
+    else:
         hint = f"give whole milliseconds, or {'timedelta64' if kind == 'm' else 'datetime64'}"
         raise PlanError(f"`{name}` is not an array of times", got=str(values.dtype), hint=hint)
-    return values.astype(np.int64) * 1_000
+    least = 0 if kind == "m" else -MAX_TIME_US
+    if len(times) and not least <= int(times.min()) <= int(times.max()) <= MAX_TIME_US:
+        got, hint = str(values[(times < least) | (times > MAX_TIME_US)][0]), "pick these events out with where="
+        raise PlanError(f"`{name}` has values out of the supported range of time", got=got, hint=hint)
+    return times
 
 
 def times_as(times: Ints, kind: TimeKind) -> Objects:
@@ -420,6 +435,8 @@ def filled(values: Sequence[Any]) -> Objects:
 
 def values_of(column: pa.ChunkedArray) -> list[Any]:
     """Return the values of a column as Python has them."""
+    if pa.types.is_map(column.type):
+        return [None if pairs is None else dict(pairs) for pairs in column.to_pylist()]
     plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     values: list[Any] = column.to_numpy().tolist() if plain and not column.null_count else column.to_pylist()
     return values
@@ -673,7 +690,7 @@ class RoundContext:
         ...         ctx.emit(orders=state.orders, where=~events.is_row)
         """
         given = {**(columns or {}), **more}  # arrays may change after the call
-        given = {name: values.copy() if isinstance(values, np.ndarray) else values for name, values in given.items()}
+        given = {name: _as_now(values) for name, values in given.items()}
         self._actions.append(("emit", self._where(where), given, None))
 
     def refuse(self, reason: str, *, where: Any = None) -> None:

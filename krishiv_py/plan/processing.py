@@ -11,15 +11,18 @@ What the function gives depends on this sequence alone, and so not on how rows w
 
 from __future__ import annotations
 
+import collections.abc
 import inspect
+import types
+import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError
-from krishiv_py.plan.checks import a_function, is_async, one_of
+from krishiv_py.errors import PlanError, failure_text
+from krishiv_py.plan.checks import a_function, a_text, is_async, one_of
 from krishiv_py.plan.durations import Duration, show_instant, show_us, time_point_us, to_us
 from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing, refuse_firings
 from krishiv_py.plan.options.late import OnError
@@ -131,8 +134,25 @@ def callbacks_of(function: object, version: str | None) -> Callbacks:
         method: Any = getattr(function, call, None) if methods else function if call == "on_row" else None
         if method is not None:
             _check_call(method, call, takes)
-    on_row: Any = getattr(function, "on_row", function)
-    return Callbacks(function, name, name if version is None else version, _row_class(on_row))
+    _check_forms(function)
+    if version is not None:
+        a_text(version, "version", 'write version="2"')
+    on_row: Any = getattr(function, "on_row", None) if methods else function
+    return Callbacks(function, name, name if version is None else version, None if on_row is None else _row_class(on_row))
+
+
+def _check_forms(function: object) -> None:
+    """Refuse an object whose calls do not go together."""
+    has = {call for call in _CALLS if getattr(function, call, None) is not None}
+    if "on_events" not in has:
+        return
+    if "on_end" in has:
+        hint = "write it with on_row and on_timer, or leave on_end out"
+        raise PlanError("on_end goes with on_row, not with on_events", got=type(function).__name__, hint=hint)
+    if ("on_row" in has) != ("on_timer" in has):
+        then = "some keys would fail, and others not: a key with many rows goes on by on_row and on_timer"
+        hint = "write on_row and on_timer, or neither of them"
+        raise PlanError("on_events goes with both other calls, or alone", got=type(function).__name__, then=then, hint=hint)
 
 
 def _check_call(method: Callable[..., object], call: str, takes: tuple[str, ...]) -> None:
@@ -153,12 +173,34 @@ def _check_call(method: Callable[..., object], call: str, takes: tuple[str, ...]
 
 
 def _row_class(on_row: Callable[..., object]) -> type | None:
-    """Return the class that the first parameter is annotated with."""
+    """Return the class that the first parameter is annotated with.
+
+    Raises
+    ------
+    PlanError
+        For the name of a class that cannot be looked up.
+    """
     try:
-        first = next(iter(inspect.signature(on_row, eval_str=True).parameters.values()), None)
-    except Exception:  # noqa: BLE001  # annotations of a user's can be anything
+        first = next(iter(inspect.signature(on_row).parameters.values()), None)
+    except (ValueError, TypeError):  # of a function in C that does not say
         return None
-    return first.annotation if first is not None and isinstance(first.annotation, type) else None
+    annotation = None if first is None or first.annotation is first.empty else first.annotation
+    while isinstance(annotation, str):  # quoted, or of a module whose annotations are texts, or both
+        function: Any = inspect.unwrap(getattr(on_row, "__func__", on_row))
+        inside = dict(inspect.getclosurevars(function).nonlocals) if inspect.isfunction(function) else {}
+        try:
+            annotation = eval(annotation, dict(getattr(function, "__globals__", {})), inside)  # the user's own
+        except Exception as problem:  # a name that is imported for type checkers only, or of another function
+            then, hint = failure_text(problem), "import the class of rows in the module, or leave the annotation out"
+            what = "the class of rows cannot be looked up"
+            raise PlanError(what, got=str(annotation), then=then, hint=hint) from problem
+    parts = [part for part in typing.get_args(annotation) if part is not type(None)]
+    origin = typing.get_origin(annotation)
+    if origin in (dict, Mapping, collections.abc.Mapping):
+        return dict
+    if len(parts) == 1 and origin in (typing.Union, types.UnionType):
+        annotation = parts[0]
+    return annotation if isinstance(annotation, type) else None
 
 
 @attrs.frozen(eq=False)
@@ -210,7 +252,8 @@ class Processing(Operation):
     time: str = ""
 
     def identity(self) -> dict[str, str]:
-        return {"function": self.callbacks.version, "order": self.order, "order_by": repr(self.order_by)}
+        of_function = {"function": self.callbacks.version, "order": self.order, "order_by": repr(self.order_by)}
+        return of_function | ({} if self.ttl_us is None else {"ttl_us": repr(self.ttl_us)})
 
     def describe(self) -> str:
         name = self.callbacks.name

@@ -245,13 +245,29 @@ class RecordClass:
         for name, values in columns.items():
             reader = self.readers[name]
             built[name] = values if reader is None else list(map(reader, values))
-        if typing.is_typeddict(self.kind):
-            return [dict(zip(built, row, strict=True)) for row in zip(*built.values(), strict=True)]
-        names = list(_arguments(self.kind, built).values())
-        kind = self.kind
-        if names == list(_positional(kind)):
-            return list(itertools.starmap(kind, zip(*built.values(), strict=True)))
-        return [kind(**dict(zip(names, row, strict=True))) for row in zip(*built.values(), strict=True)]
+        make = self.made
+        return (
+            [make(dict(zip(built, row, strict=True))) for row in zip(*built.values(), strict=True)]
+            if self._odd
+            else list(itertools.starmap(self.kind, zip(*built.values(), strict=True)))
+        )
+
+    def made(self, values: dict[str, Any]) -> Any:
+        """Return an object with these values of its fields."""
+        if self.of_dicts:
+            return values
+        construct = getattr(self.kind, "model_construct", None)
+        if construct is not None:
+            return construct(**values)  # its aliases and validators are for what comes from outside
+        arguments = _arguments(self.kind, values)
+        return self.kind(**{arguments[name]: value for name, value in values.items()})
+
+    @property
+    def _odd(self) -> bool:
+        """Return whether its constructor takes something else than its fields by position."""
+        names = self.schema.names
+        plain = not self.of_dicts and not hasattr(self.kind, "model_construct")
+        return not plain or list(_arguments(self.kind, names).values()) != _positional(self.kind)
 
     def written(self, values: Sequence[Any]) -> dict[str, list[Any]]:
         """Return the columns of some values, as Python lists."""
@@ -269,7 +285,8 @@ def stored_value(value: Any, type_: pa.DataType) -> Any:
     if value is None or not pa.types.is_nested(type_):
         return value
     if pa.types.is_map(type_):
-        return [(key, stored_value(item, type_.item_type)) for key, item in value.items()]
+        pairs = value.items() if isinstance(value, collections.abc.Mapping) else value
+        return [(key, stored_value(item, type_.item_type)) for key, item in pairs]
     if pa.types.is_struct(type_):
         fields = value if isinstance(value, dict) else {f.name: getattr(value, f.name) for f in type_}
         return {f.name: stored_value(fields.get(f.name), f.type) for f in type_}

@@ -16,7 +16,7 @@ from krishiv_py.plan.operation import passing
 from krishiv_py.plan.options.late import OnError
 from krishiv_py.plan.processing import AtEnd, ProcessFn, ProcessOrder, processing
 from krishiv_py.plan.row_classes import row_fields, state_class
-from krishiv_py.plan.schema import SchemaLike, as_schema
+from krishiv_py.plan.schema import SchemaLike, as_schema, check_key_type
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages.results import ResultStream
@@ -85,6 +85,10 @@ class ProcessMethods(OptionMethods):
         if doubled := [key for key in self._draft.keys if key in COLUMNS]:
             hint = f'give the key another name: .key_by(col("{doubled[0]}").alias("device"))'
             raise ColumnError("a key has the name of a column of the results", got=shown(doubled[0]), hint=hint)
+        if time in COLUMNS:
+            hint = f'give it another name before .watermark(...): .rename({time}="at")'
+            raise ColumnError("the time column has the name of a column of the results", got=shown(time), hint=hint)
+        self._no_time_in_key(time)
         operation = absence(after, repeat=repeat, forget_after=forget_after, recovered=recovered, at_end=at_end, time=time)
         return self._results(self._draft.doing(operation))
 
@@ -189,6 +193,12 @@ class ProcessMethods(OptionMethods):
         if event_time is not None and given.field(event_time).type != self._row_schema().field(time).type:
             got, type_ = f"{event_time} {given.field(event_time).type}", self._row_schema().field(time).type
             raise PlanError("the event time of results has the type of the time column", got=got, hint=f"declare it as {type_}")
+        self._no_time_in_key(time)
+        if columns and order == "arrival":
+            hint = 'leave order_by out, or write order="time"'
+            raise PlanError("rows go by arrival, or by columns", got=f'order="arrival", order_by={columns}', hint=hint)
+        for name in columns:
+            check_key_type(name, self._row_schema().field(name).type, meant="ordered")
         taken = {*self._draft.keys, *(() if event_time is not None else (time,))}
         if doubled := [name for name in given.names if name in taken]:
             then = "results have the key and the time of the call anyway"
@@ -207,8 +217,17 @@ class ProcessMethods(OptionMethods):
             time=time,
             version=version,
         )
+        if doubled := [f.name for f in operation.state_fields if f.name in self._draft.keys]:
+            hint = "give the field another name: ctx.key has the key"
+            raise ColumnError("a field of state has the name of a key", got=shown(doubled[0]), hint=hint)
         if (kind := operation.callbacks.row_class) is not None:
             for name in row_fields(kind) or ():
                 if name not in known:
                     raise unknown_column(name, known, f"process(): {kind.__name__}")
         return self._results(self._draft.doing(operation))
+
+    def _no_time_in_key(self, time: str) -> None:
+        if time in self._draft.keys:
+            then = "results have the time of their call in this column, and not that of the key"
+            hint = f'write .key_by(col("{time}").alias("key"))'
+            raise ColumnError("the time column is a key", got=shown(time), then=then, hint=hint)

@@ -26,7 +26,7 @@ from krishiv_py.errors import RAISED, OperatorError, PlanError, SchemaError, fai
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import KeyRows, in_result_order
-from krishiv_py.kernels.process.states import MISFITS, KeyUpdates, ObjectStates
+from krishiv_py.kernels.process.states import MISFITS, KeyUpdates, ObjectStates, exact_array
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.process_calls import CLOCK, Context, row_reader, time_of
@@ -113,11 +113,14 @@ class StepCalls:
     def _later(self, column: pa.Array, called: Ints) -> Ints:
         """Return the event times of results, none of which is before the call that gave it."""
         unit = 1_000 if self.kind == "bigint_ms" else 1
-        numbers = column.cast(pa.int64())
-        times: Ints = numbers.fill_null(UNSET // 1_000).to_numpy() * unit
+        numbers, name = column.cast(pa.int64()), self.operation.event_time
+        if column.null_count:
+            got, hint = f"{name}=None", f"give each result its {name}"
+            raise OperatorError("a result has no event time", got=got, then="no stage could place it", hint=hint)
+        times: Ints = numbers.to_numpy() * unit
         early = np.flatnonzero(times < called // unit * unit)
         if len(early):
-            row, name = int(early[0]), self.operation.event_time
+            row = int(early[0])
             got = f"{name}={shown(column[row].as_py())} in a call at {time_of(int(called[row]), self.kind)}"
             then = "the next stage would have it late"
             hint = f"give a {name} that is not before ctx.time"
@@ -125,12 +128,10 @@ class StepCalls:
         return times
 
     def column(self, field: pa.Field, values: Any) -> pa.Array:
-        """Return values that the function gave as a column of results."""
+        """Return values that the function gave, maps as pairs, as a column of results."""
         name = self.operation.callbacks.name
         try:
-            if pa.types.is_nested(field.type):
-                values = [stored_value(value, field.type) for value in values]
-            return pa.array(values, field.type)
+            return exact_array(values, field.type)
         except MISFITS as problem:
             got, hint = failure_text(problem), f"change {name}, or the type of {field.name} in returns="
             raise SchemaError(f"{name} gives a {field.name} that is not a {field.type}", got=got, hint=hint) from problem
@@ -184,25 +185,29 @@ class Calls(StepCalls):
     layout, keys, rows, moment, settled_us, due_us
         See :class:`StepCalls`.
     adapted : tuple, optional
-        Functions for a row and for a timer in place of the user's, which get rows as dicts.
+        Functions for a row and for a timer in place of the user's, which get the place of a row.
     """
 
     def __init__(self, *args: Any, adapted: tuple[Any, Any] | None = None) -> None:
         super().__init__(*args)
-        self._given: list[Any] = []
+        self._given: list[dict[str, Any]] = []
+        self._nested = {field.name: field.type for field in self.operation.returns if pa.types.is_nested(field.type)}
         self._times: list[int] = []
         self._of: list[int] = []
         calls = self.operation.callbacks
         self.row_class, self.on_row, self.on_timer = calls.row_class, calls.on_row, calls.on_timer
+        self.adapted = adapted is not None
+        self.at = 0
+        """The key that is called."""
         if adapted is not None:
-            self.row_class, (self.on_row, self.on_timer) = dict, adapted
+            self.on_row, self.on_timer = adapted
 
     def run(self) -> KeyUpdates:
         """Call the function for each key; return what is to be stored of the keys."""
         states, times, objects = (
             ObjectStates(self.operation, self.keys),
             self.rows[TIME].to_numpy().tolist(),
-            self._objects(self.rows),
+            self._objects(self.rows, 0),
         )
         ctx, values = self._context(clocked=states.clocked), self._key_values()
         begins = self.keys.begins.tolist()
@@ -221,12 +226,14 @@ class Calls(StepCalls):
             rows = self.rows.slice(low, high - low)
             ctx.key = values[key]
             run = _KeyRun(self, key, ctx, (states.state(key), states.due(key)), states.numbers(key))
-            run.all(rows[TIME].to_numpy().tolist(), self._objects(rows), ends=False)
+            run.all(rows[TIME].to_numpy().tolist(), self._objects(rows, low), ends=False)
             states.put(key, run.state, run.due, run.called, run.fired)
         self.collect()
 
-    def _objects(self, rows: pa.Table) -> list[Any]:
-        """Return rows as the objects that the function gets."""
+    def _objects(self, rows: pa.Table, first: int) -> list[Any]:
+        """Return rows, of which the first has a place in the step, as the objects that the function gets."""
+        if self.adapted:
+            return list(range(first, first + rows.num_rows))
         layout, spec = self.layout, self.layout.spec
         working = dict(zip(spec.keys, layout.key_names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
         visible = [f.name for f in spec.row_schema if f.name in working]
@@ -245,6 +252,7 @@ class Calls(StepCalls):
 
     def _key(self, states: ObjectStates, key: int, ctx: Context, times: list[int], rows: list[Any]) -> None:
         """Call the function for the rows and the timers of one key."""
+        self.at = key
         given, refused, before = len(self._given), len(self.refused), dict(states.timers[key])
         numbers = states.called[key], states.fired[key]
         run = _KeyRun(self, key, ctx, (states.states[key], states.timers[key]), numbers)
@@ -253,8 +261,10 @@ class Calls(StepCalls):
         except UndoneError:
             self.undo_given(given)
             del self.refused[refused:]
+            low, high = int(self.keys.begins[key]), int(self.keys.begins[key + 1])
+            again = self._objects(self.rows.slice(low, high - low), low)  # the first try may have changed them
             run = _KeyRun(self, key, ctx, (states.stored_state(key), before), numbers, careful=True)
-            run.all(times, rows)
+            run.all(times, again)
             states.timers[key] = before
         states.states[key], states.called[key], states.fired[key] = run.state, run.called, run.fired
 
@@ -264,7 +274,7 @@ class Calls(StepCalls):
             hint = "yield it, or return [row]"
             raise PlanError("a process function gives rows, one after the other", got=shown(given), hint=hint)
         before = len(self._given)
-        self._given.extend(given)
+        self._given.extend(map(self._taken, given))
         new = len(self._given) - before
         if new:
             self._times += [time_us] * new
@@ -279,12 +289,20 @@ class Calls(StepCalls):
         """Return how many rows were given."""
         return len(self._given)
 
+    def _taken(self, row: Any) -> dict[str, Any]:
+        """Return the values of a row as they are now: what comes after may change it."""
+        fields = dict(row) if type(row) is dict else _fields_of(row)
+        for name, type_ in self._nested.items():
+            if name in fields:
+                fields[name] = stored_value(fields[name], type_)
+        return fields
+
     def collect(self) -> None:
         """Put what was given into columns."""
-        if not self._given:
+        rows = self._given
+        if not rows:
             return
         returns, name = self.operation.returns, self.operation.callbacks.name
-        rows = [row if type(row) is dict else _fields_of(row) for row in self._given]
         wanted, n = returns.names, len(returns)
         for row in rows:
             if len(row) != n or not all(map(row.__contains__, wanted)):
@@ -475,7 +493,7 @@ class _KeyRun:
                 if due.get(name) == us:
                     self._timer(name, max(us, self.called))
         on_end = calls.on_end
-        if on_end is not None and self.state is not None:
+        if on_end is not None and self.state is not None and not self._expired(max(self.called, calls.last_us)):
             ctx._closing, ctx._open = True, False
             self._call(max(self.called, calls.last_us), "on_end", lambda state: on_end(state, ctx))
         calls.count("timers_dropped", len(due) + ctx._dropped)

@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, numpy_type
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SchemaError, failure_text, shown
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.ordered import NEVER, KeyRows
 from krishiv_py.kernels.process.calls import Calls, StepCalls, UndoneError, endless_timers
-from krishiv_py.kernels.process.states import CALLED, FIRED, KeyUpdates, field_array, timers_of
+from krishiv_py.kernels.process.states import CALLED, FIRED, MISFITS, KeyUpdates, field_array, timers_of
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.process_calls import (
@@ -80,9 +80,8 @@ class ArrayStates:
             column, reader = whole(stored[f"{STATE_FIELD}{field.name}"]), state.readers[field.name]
             default = value_of(fresh, field.name)
             self.defaults[field.name] = default
-            plain = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_boolean(field.type)
-            if plain and default is not None and not column.null_count and field.name not in state.nullable:
-                values = np.full(self.rows.n, default, field.type.to_pandas_dtype())
+            if field.name not in state.nullable and default is not None and is_plain(field.type) and not column.null_count:
+                values = np.full(self.rows.n, default, numpy_type(field.type))
                 values[there] = column.to_numpy(zero_copy_only=False)
             else:
                 values = np.empty(self.rows.n, object)
@@ -154,11 +153,7 @@ class Rounds(StepCalls):
 
     def _one_by_one(self) -> KeyUpdates:
         """Call the function for one event at a time."""
-        single = _SingleEvents(self)
-        calls = Calls(
-            *(self.layout, self.keys, self.rows, self.moment, self.settled_us, self.due_us),
-            adapted=(single.on_row, single.on_timer),
-        )
+        calls = _SingleEvents(self).calls()
         updates = calls.run()
         self._join(calls)
         return updates
@@ -296,17 +291,29 @@ class Rounds(StepCalls):
         arrays = []
         for field in returns:
             value = columns[field.name]
-            if isinstance(value, (pa.Array, pa.ChunkedArray)):
-                value = whole(pa.chunked_array(value)) if isinstance(value, pa.ChunkedArray) else value
-                value = value.to_numpy(zero_copy_only=False)
-            if isinstance(value, np.ndarray) and value.ndim == 1:
+            if isinstance(value, (pa.Array, pa.ChunkedArray)) or (isinstance(value, np.ndarray) and value.ndim == 1):
                 if len(value) != n:
                     got, hint = f"{field.name} has {len(value)} values for {n} events", "give arrays aligned with all events"
                     raise SchemaError(f"{name} gives an array of another length", got=got, hint=hint)
-                arrays.append(self.column(field, value[events]))
+                arrays.append(self._picked(field, value, events))
             else:
-                arrays.append(self.column(field, [value]).take(pa.array(np.zeros(len(keys), np.int64))))
+                one = self.column(field, [stored_value(value, field.type)])
+                arrays.append(one.take(pa.array(np.zeros(len(keys), np.int64))))
         self.given.append((keys, times, arrays))
+
+    def _picked(self, field: pa.Field, values: Any, events: Ints) -> pa.Array:
+        """Return the values of some events, as a column of results."""
+        if isinstance(values, np.ndarray):
+            picked = values[events]
+            nested = pa.types.is_nested(field.type)
+            return self.column(field, [stored_value(value, field.type) for value in picked] if nested else picked)
+        try:
+            taken = values.take(pa.array(events))
+            return (whole(taken) if isinstance(taken, pa.ChunkedArray) else taken).cast(field.type)
+        except MISFITS as problem:
+            name = self.operation.callbacks.name
+            got, hint = failure_text(problem), f"change {name}, or the type of {field.name} in returns="
+            raise SchemaError(f"{name} gives a {field.name} that is not a {field.type}", got=got, hint=hint) from problem
 
     def _few(self, keys: Ints, due_us: int) -> None:
         """Go on with a few keys that have many rows, row by row."""
@@ -407,11 +414,8 @@ class ArraysByKey:
         arrays, state = self._arrays, self._arrays.operation.state
         if state is None or not arrays.has[key]:
             return None
-        made = state.new()
-        for name, values in arrays.fields.items():
-            value = values[key]
-            set_value(made, name, value.item() if isinstance(value, np.generic) else value)
-        return made
+        values = {name: column[key] for name, column in arrays.fields.items()}
+        return state.made({n: v.item() if isinstance(v, np.generic) else v for n, v in values.items()})
 
     def due(self, key: int) -> dict[str, int]:
         """Return the timers of a key."""
@@ -430,7 +434,10 @@ class ArraysByKey:
         for name, us in due.items():
             arrays.of(name)[key] = us
         for name, values in arrays.fields.items() if state is not None else ():
-            values[key] = value_of(state, name)
+            value = value_of(state, name)
+            if values.dtype != object and (value is None or np.asarray(value, values.dtype) != value):
+                arrays.fields[name] = values = values.astype(object)  # what it is not is said where it is written
+            values[key] = value
 
 
 class _SingleEvents:
@@ -438,39 +445,42 @@ class _SingleEvents:
 
     def __init__(self, rounds: Rounds) -> None:
         self._rounds, self._columns = rounds, _Columns(rounds.layout, rounds.keys, rounds.rows)
-        self._of_key = [name for name in self._columns.names if name in self._columns.of_key]
+        self._calls: Calls | None = None
 
-    def on_row(self, row: dict[str, Any], state: Any, ctx: Context) -> list[dict[str, Any]]:
-        """Take a row."""
-        return self._call(row, None, state, ctx)
+    def calls(self) -> Calls:
+        """Return the calls of the keys of the step, one by one."""
+        r = self._rounds
+        self._calls = Calls(
+            *(r.layout, r.keys, r.rows, r.moment, r.settled_us, r.due_us), adapted=(self._on_row, self._on_timer)
+        )
+        return self._calls
 
-    def on_timer(self, name: str, state: Any, ctx: Context) -> list[dict[str, Any]]:
-        """Take a timer."""
-        keys = [ctx.key] if len(self._of_key) == 1 else ctx.key or ()
-        row = dict.fromkeys(self._columns.names) | dict(zip(self._rounds.layout.spec.keys, keys, strict=True))
-        return self._call(row, name, state, ctx)
+    def _on_row(self, place: int, state: Any, ctx: Context) -> list[dict[str, Any]]:
+        return self._call(place, None, state, ctx)
 
-    def _call(self, row: dict[str, Any], name: str | None, state: Any, ctx: Context) -> list[dict[str, Any]]:
-        rounds = self._rounds
-        assert rounds.operation.callbacks.on_events is not None
-        fields = {} if state is None else {f.name: filled([value_of(state, f.name)]) for f in rounds.operation.state_fields}
-        for field in rounds.operation.state_fields if state is not None else ():
-            if isinstance(fields[field.name][0], (int, float)):
-                fields[field.name] = np.array([fields[field.name][0]])
-        columns, now = StateColumns(fields, np.zeros(1, np.int64)), np.array([ctx._now])
+    def _on_timer(self, name: str, state: Any, ctx: Context) -> list[dict[str, Any]]:
+        return self._call(-1, name, state, ctx)
+
+    def _call(self, place: int, name: str | None, state: Any, ctx: Context) -> list[dict[str, Any]]:
+        rounds, calls = self._rounds, self._calls
+        assert rounds.operation.callbacks.on_events is not None and calls is not None
+        key, row, now = np.array([calls.at]), np.array([place]), np.array([ctx._now])
+        kind = rounds.operation.state
+        fields = {} if kind is None else {f.name: as_column(kind, f, [value_of(state, f.name)]) for f in kind.schema}
+        columns = StateColumns(fields, np.zeros(1, np.int64))
         events = Events(
             *(np.array([name is None]), filled([name]), times_as(now, rounds.kind), self._columns.names),
-            lambda column: array_of(pa.array([row[column]])) if row[column] is not None else filled([None]),
+            lambda column: self._columns.of(column, key, row),
         )
         context = RoundContext(ctx.clock, ctx._now_us)
         context._enter(now)
         rounds._nothing(rounds.operation.callbacks.on_events(events, columns, context))
-        for field_name, values in columns._changed().items():
-            value = values[0]
-            set_value(state, field_name, value.item() if isinstance(value, np.generic) else value)
-        return self._acted(context, ctx, row)
+        if kind is not None and columns._changed():
+            now_values = {n: columns._changed().get(n, values)[0] for n, values in fields.items()}
+            ctx.state = kind.made({n: v.item() if isinstance(v, np.generic) else v for n, v in now_values.items()})
+        return self._acted(context, ctx)
 
-    def _acted(self, context: RoundContext, ctx: Context, row: dict[str, Any]) -> list[dict[str, Any]]:
+    def _acted(self, context: RoundContext, ctx: Context) -> list[dict[str, Any]]:
         given = []
         for action, events, what, values in context._actions:
             if not len(events):
@@ -480,7 +490,7 @@ class _SingleEvents:
                     {n: v[0] if isinstance(v, (np.ndarray, pa.Array, pa.ChunkedArray)) else v for n, v in what.items()}
                 )
             elif action == "refuse":
-                ctx.refuse(row, what)
+                ctx.refuse(None, what)
             elif action == "forget":
                 ctx.forget()
             elif action == "cancel":
@@ -503,9 +513,13 @@ def value_of(state: Any, name: str) -> Any:
     return state[name] if isinstance(state, dict) else getattr(state, name)
 
 
-def set_value(state: Any, name: str, value: Any) -> None:
-    """Set a field of a state."""
-    if isinstance(state, dict):
-        state[name] = value
-    else:
-        setattr(state, name, value)
+def as_column(state: RecordClass, field: pa.Field, values: list[Any]) -> Objects:
+    """Return values of a field as a round has them: numbers that are never null as NumPy has them, all else as objects."""
+    if not is_plain(field.type) or field.name in state.nullable or None in values:
+        return filled(values)
+    return np.array(values, numpy_type(field.type))
+
+
+def is_plain(type_: pa.DataType) -> bool:
+    """Return whether NumPy has the values of a type as they are."""
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -18,7 +18,6 @@ from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.process_calls import CLOCK
 from krishiv_py.plan.processing import Processing
-from krishiv_py.plan.row_classes import stored_value
 
 MISFITS: Final = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError)
 TIMERS, CALLED, FIRED = "__timers", "__called", "__fired"
@@ -75,13 +74,6 @@ class KeyUpdates:
         offsets = np.zeros(self.n + 1, np.int32)
         np.cumsum(np.bincount(self.owners, minlength=self.n), out=offsets[1:])
         return pa.MapArray.from_arrays(pa.array(offsets), pa.array(self.names, pa.string()), pa.array(self.times))
-
-
-class KeyStates(Protocol):
-    """The keys of a step while they are called."""
-
-    def updates(self) -> KeyUpdates:
-        """Return what is to be stored."""
 
 
 class ObjectStates:
@@ -154,14 +146,29 @@ def field_array(
 ) -> pa.Array:
     """Return the values of a field of state as its column; `keys` are those that they are of, for the error."""
     try:
-        return pa.array(values, field.type)
+        return exact_array(values, field.type)
     except MISFITS as problem:
         for key, value in zip(keys.tolist(), values, strict=False):
             try:
-                pa.array([stored_value(value, field.type)], field.type)
+                exact_array([value], field.type)
             except MISFITS:
                 got, name = shown(value), operation.callbacks.name
                 hint = f"give the field a type that holds it, or fix {name}"
                 what = f"state.{field.name} is not a {field.type}{shown_key(key)}"
                 raise OperatorError(what, got=got, hint=hint) from problem
         raise
+
+
+def exact_array(values: Sequence[Any] | npt.NDArray[Any], type_: pa.DataType) -> pa.Array:
+    """Return values as an array of a type; what the type does not hold is an error.
+
+    Arrow cuts fractions off numbers of Python, and takes dates of NumPy for times.
+    """
+    if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
+        values = values.astype(f"{'timedelta64' if values.dtype.kind == 'm' else 'datetime64'}[us]")
+    array = pa.array(values, type_)
+    if pa.types.is_integer(type_) and not (isinstance(values, np.ndarray) and values.dtype != object):
+        cut = next((value for value in values if isinstance(value, float) and not value.is_integer()), None)
+        if cut is not None:
+            raise pa.ArrowInvalid(f"{cut} is not a whole number")
+    return array

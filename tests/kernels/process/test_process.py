@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from krishiv_py import Context, OperatorError, Row
+from krishiv_py import ColumnError, Context, OperatorError, PlanError, Row, SchemaError
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.examples import scaled
 from tests.kernels.process.reference import END, process
@@ -381,3 +381,153 @@ def test_state_shows_rows_that_wait_and_why_says_what_is_due() -> None:
     assert rows["b"]["last_update"] is None
     assert "the timer 'silent' is due at 1970-01-01T00:00:00.061000Z; 1 row waits until no row" in driver.why("a")
     assert "in state of the key 'b': 1 row waits" in driver.why("b")
+
+
+def _one_by_one_and_at_once(rows: list[dict[str, Any]], plan: Any) -> list[list[dict[str, Any]]]:
+    """Return the results of rows that are sent one by one, and at once."""
+    outs = []
+    for cut in (1, len(rows)):
+        driver = Driver(plan())
+        tables = [driver.send(rows[i : i + cut]).results for i in range(0, len(rows), cut)] + [driver.close().results]
+        outs.append([row for table in tables for row in table.to_pylist()])
+    return outs
+
+
+ROWS = [{"k": "a", "at": at, "v": at} for at in (1, 2, 3, 4)]
+
+
+def _over(function: Any, **options: Any) -> Any:
+    return lambda: stream_of(DDL).watermark("at", 0).key_by("k").process(function(), **options)
+
+
+class GivesItsState:
+    """Gives the state itself, and a list of it, which later calls change."""
+
+    def on_row(self, row: Row, state: Count, ctx: Context) -> Any:
+        state.n += 1
+        state.seen.append(row.v)
+        return [state]
+
+
+class ChangesItsRows:
+    """Changes the row that it gets, and fails for one."""
+
+    def on_row(self, row: dict, state: None, ctx: Context) -> Any:  # type: ignore[type-arg]
+        row["v"] *= 2
+        if row["at"] == 3:
+            raise ValueError("three")
+        return [{"n": row["v"], "seen": None}]
+
+
+@pytest.mark.parametrize("options", [{"state": Count}, {"on_error": "side_output"}], ids=["state", "rows"])
+def test_what_is_given_stays_as_it_was(options: dict[str, Any]) -> None:
+    function = GivesItsState if "state" in options else ChangesItsRows
+    single, whole = _one_by_one_and_at_once(ROWS, _over(function, returns="n bigint, seen array<bigint>", **options))
+    assert single == whole
+    assert [row["n"] for row in whole] == ([1, 2, 3, 4] if "state" in options else [2, 4, 8])
+
+
+def test_a_timer_that_fails_at_the_end_takes_no_other_with_it() -> None:
+    class TwoTimers:
+        def on_row(self, row: Row, state: None, ctx: Context) -> None:
+            ctx.timer("bad", after=50)
+            ctx.timer("good", after=60)
+
+        def on_timer(self, name: str, state: None, ctx: Context) -> Iterator[dict[str, str]]:
+            if name == "bad":
+                raise ValueError("bad")
+            yield {"what": name}
+
+    driver = Driver(_stream(lag=100).process(TwoTimers(), returns="what string", on_error="side_output"))
+    driver.send([{"k": "a", "at": 1}])
+    out = driver.close()
+    assert [row["what"] for row in out.results.to_pylist()] == ["good"]
+    assert out.late.num_rows == 1 and driver.counters["failed_calls"] == 1
+
+
+def test_on_end_is_not_called_for_state_that_has_expired() -> None:
+    class Last:
+        def on_row(self, row: Row, state: Count, ctx: Context) -> None:
+            state.n += 1
+
+        def on_end(self, state: Count, ctx: Context) -> Iterator[dict[str, str]]:
+            yield {"what": str(state.n)}
+
+    assert _sent(Last(), [("a", 1), ("a", 2), ("b", 51)], lag=100, state=Count, ttl=10) == [("b", 51, "1")]
+
+
+def test_numbers_are_not_cut() -> None:
+    def half(row: Row, state: None, ctx: Context) -> list[dict[str, float]]:
+        return [{"n": row.v / 2}]
+
+    def into_state(row: Row, state: Count, ctx: Context) -> None:
+        state.n = row.v / 2
+
+    with pytest.raises(SchemaError, match=r"half gives a n that is not a int64.*0.5 is not a whole number"):
+        _one_by_one_and_at_once(ROWS, _over(lambda: half, returns="n bigint"))
+    with pytest.raises(OperatorError, match=r"state.n is not a int64 for key k='a'.*0.5"):
+        _one_by_one_and_at_once(ROWS, _over(lambda: into_state, returns="n bigint", state=Count))
+
+
+def test_a_result_without_the_time_it_names_is_an_error() -> None:
+    plan = _over(lambda: lambda row, state, ctx: [{"due": None}], returns="due bigint", event_time="due")
+    with pytest.raises(OperatorError, match="a result has no event time"):
+        _one_by_one_and_at_once(ROWS, plan)
+
+
+def test_state_of_pydantic_with_an_alias() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    made = pydantic.create_model("Made", n=(int, pydantic.Field(0, alias="N")))
+
+    def count(row: Row, state: Any, ctx: Context) -> list[dict[str, int]]:
+        state.n += 1
+        return [{"n": state.n}]
+
+    single, whole = _one_by_one_and_at_once(ROWS, _over(lambda: count, returns="n bigint", state=made))
+    assert [row["n"] for row in single] == [row["n"] for row in whole] == [1, 2, 3, 4]
+
+
+def test_maps_of_rows_are_dicts() -> None:
+    stream = stream_of("k string, at bigint, m map<string, bigint>").watermark("at", 0).key_by("k")
+    driver = Driver(
+        stream.process(lambda row, state, ctx: [{"m": row.m, "n": row.m["x"]}], returns="m map<string, bigint>, n bigint")
+    )
+    out = driver.send([{"k": "a", "at": 1, "m": {"x": 7}}, {"k": "a", "at": 2, "m": {"x": 8}}])
+    assert out.results.to_pylist() == [{"k": "a", "at": 1, "m": [("x", 7)], "n": 7}]
+
+
+def _keyed(key: str) -> Any:
+    return stream_of(DDL).watermark("at", 0).key_by(key)
+
+
+def _wrong(**parts: Any) -> Any:
+    return type("Wrong", (), {name: (lambda self, a, b, c: None) for name in parts})()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda s: s.process(_wrong(on_events=1, on_row=1), returns="n bigint"), PlanError, "on_events goes with both"),
+        (lambda s: s.process(len, returns="n bigint"), PlanError, "on_row gets 3 values"),
+        (lambda s: s.process(Silent, returns="n bigint"), PlanError, "takes an object, not its class"),
+        (lambda s: s.process(Silent(), returns="n bigint", version=""), PlanError, "`version` is not a text"),
+        (lambda s: s.process(Silent(), returns="k bigint"), ColumnError, "`returns` is the key or the time"),
+        (
+            lambda s: s.process(Silent(), returns="n bigint", order="arrival", order_by="v"),
+            PlanError,
+            "by arrival, or by columns",
+        ),
+        (lambda s: _keyed("at").process(Silent(), returns="n bigint"), ColumnError, "the time column is a key"),
+        (lambda s: _keyed("at").absent(5), ColumnError, "the time column is a key"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_the_call(call: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call(_keyed("k"))
+
+
+def test_a_class_of_rows_that_cannot_be_looked_up_is_refused() -> None:
+    space: dict[str, Any] = {}
+    exec("def f(row: 'Missing', state, ctx): ...", space)
+    with pytest.raises(PlanError, match=r"the class of rows cannot be looked up.*Missing"):
+        _over(lambda: space["f"], returns="n bigint")()

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from krishiv_py import Context, Events, OperatorError, PlanError, RoundContext, Row, SchemaError
@@ -176,3 +177,123 @@ def _round(call: Any) -> Any:
 def test_what_a_round_does_wrong_is_said(call: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         _round(call)
+
+
+class RefusesByRow:
+    """Refuses rows by their value; state and timers of many kinds."""
+
+    def on_row(self, row: Row, state: Kinds, ctx: Context) -> Any:
+        state.whole += 1
+        state.maybe = row.v
+        state.many.append(state.whole)
+        ctx.timer("t", after=7)
+        if row.v is not None and row.v > 6:
+            return ctx.refuse(row, "large")
+        return [{"what": f"{state.whole} {state.maybe} {state.many}"}]
+
+    def on_timer(self, name: str, state: Kinds, ctx: Context) -> Any:
+        return [{"what": f"{name} {state.whole} {state.maybe}"}]
+
+
+class RefusesByRound:
+    """The same by columns."""
+
+    def on_events(self, events: Events, state: Any, ctx: RoundContext) -> None:
+        is_row, n = events.is_row, len(events)
+        state.whole[is_row] += 1
+        for place in np.flatnonzero(is_row):
+            state.maybe[place] = events.v[place]
+            state.many[place].append(int(state.whole[place]))
+        ctx.timer("t", after=7, where=is_row)
+        ctx.refuse("large", where=is_row & (events.w > 6))
+        said = [
+            f"{state.whole[i]} {state.maybe[i]} {state.many[i]}" if is_row[i] else f"t {state.whole[i]} {state.maybe[i]}"
+            for i in range(n)
+        ]
+        ctx.emit(what=np.array(said, object))
+
+
+@pytest.mark.parametrize("seed", range(scaled(20)))
+def test_rounds_that_refuse_are_rows_that_refuse(seed: int) -> None:
+    draw = random.Random(seed)
+    rows = [
+        row | {"w": row["v"], "v": draw.choice([row["v"], row["v"], None]) if row["v"] <= 6 else row["v"]}
+        for row in _rows(draw)
+    ]
+    batches = _cut(rows, draw)
+    stream = stream_of("k string, at bigint, v bigint, w bigint").watermark("at", 8).key_by("k")
+    drivers = [Driver(stream.process(f, returns="what string", state=Kinds)) for f in (RefusesByRow(), RefusesByRound())]
+    for batch in [*batches, None]:
+        outs = [driver.close() if batch is None else driver.send(batch) for driver in drivers]
+        assert outs[0].results.to_pylist() == outs[1].results.to_pylist()
+        assert outs[0].late.select(["k", "at", "reason"]).to_pylist() == outs[1].late.select(["k", "at", "reason"]).to_pylist()
+    assert drivers[0].counters == drivers[1].counters
+
+
+def test_what_is_emitted_stays_as_it_was() -> None:
+    class Emits:
+        def on_events(self, events: Events, state: Any, ctx: RoundContext) -> None:
+            for seen in state.seen:
+                seen.append(1)
+            ctx.emit(seen=state.seen)
+            for seen in state.seen:
+                seen.append(2)
+
+    stream = stream_of("k string, at bigint").watermark("at", 0).key_by("k")
+    out = Driver(stream.process(Emits(), returns="seen array<bigint>", state=Count)).send(
+        [{"k": "a", "at": at} for at in (1, 2, 3)]
+    )
+    assert out.results["seen"].to_pylist() == [[1], [1, 2, 1]]
+
+
+@pytest.mark.parametrize(
+    ("times", "text"),
+    [
+        (lambda n: np.full(n, 2**61), "out of the supported range"),
+        (lambda n: np.full(n, -1.5), "is not an array of times"),
+        (lambda n: np.full(n, np.datetime64("NaT", "us")), "out of the supported range"),
+    ],
+)
+def test_times_of_timers_are_checked(times: Any, text: str) -> None:
+    with pytest.raises((PlanError, OperatorError), match=text):
+        _round(lambda e, s, c: c.timer("t", at=times(len(e))))
+
+
+def test_arrays_of_arrow_and_days_are_emitted_as_they_are() -> None:
+    class Emits:
+        def on_events(self, events: Events, state: Any, ctx: RoundContext) -> None:
+            n = len(events)
+            days = np.array(["2020-01-01"] * n, "datetime64[D]")
+            ctx.emit(n=pa.array([None, 7][:n], pa.int64()) if n > 1 else pa.array([None], pa.int64()), day=days)
+
+    stream = stream_of("k string, at bigint").watermark("at", 0).key_by("k")
+    plan = stream.process(Emits(), returns="n bigint, day timestamp_ntz")
+    out = Driver(plan).send([{"k": "a", "at": 1}, {"k": "b", "at": 2}, {"k": "c", "at": 9}])
+    assert out.results["n"].to_pylist() == [None, 7]
+    assert {str(day) for day in out.results["day"].to_pylist()} == {"2020-01-01 00:00:00"}
+
+
+def test_a_hot_key_with_state_that_cannot_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "LONG", 2)
+
+    class Frozen:
+        def on_row(self, row: Row, state: Fixed, ctx: Context) -> Any:
+            ctx.state = attrs.evolve(state, n=state.n + 1)
+            return [{"n": state.n}]
+
+        def on_timer(self, name: str, state: Fixed, ctx: Context) -> None: ...
+
+        def on_events(self, events: Events, state: Any, ctx: RoundContext) -> None:
+            ctx.emit(n=state.n)
+            state.n += 1
+
+    stream = stream_of("k string, at bigint").watermark("at", 0).key_by("k")
+    out = Driver(stream.process(Frozen(), returns="n bigint", state=Fixed)).send([{"k": "a", "at": at} for at in range(6)])
+    assert out.results["n"].to_pylist() == [0, 1, 2, 3, 4]
+
+
+@attrs.frozen
+class Fixed:
+    """State that cannot be changed."""
+
+    n: int = 0
