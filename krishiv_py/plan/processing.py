@@ -27,7 +27,7 @@ from krishiv_py.plan.durations import Duration, show_instant, show_us, time_poin
 from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing, refuse_firings
 from krishiv_py.plan.options.late import OnError
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
-from krishiv_py.plan.process_calls import CLOCK, Context, Events, RoundContext, StateColumns
+from krishiv_py.plan.process_calls import Context, Events, RoundContext, StateColumns
 from krishiv_py.plan.row_classes import RecordClass
 
 ProcessOrder: TypeAlias = Literal["time", "arrival"]
@@ -284,9 +284,12 @@ class Processing(Operation):
         return "rows go to the function in the micro-batch in which they arrive"
 
     def key_text(self, row: Mapping[str, Any]) -> str | None:
-        column = "state_timers" if "state_timers" in row else "timers"
-        due = sorted((time_point_us(at, "at"), name) for name, at in row[column])
-        parts = [f"the timer {name.removeprefix(CLOCK)!r} is due at {show_instant(us)}" for us, name in due]
+        parts = []
+        for kind, by in (("timers", ""), ("clock_timers", " by the clock")):
+            due = sorted(
+                (time_point_us(at, "at"), name) for name, at in row[f"state_{kind}" if f"state_{kind}" in row else kind]
+            )
+            parts += [f"the timer {name!r} is due at {show_instant(us)}{by}" for us, name in due]
         held = row["state_held_rows" if "state_held_rows" in row else "held_rows"]
         return "; ".join([*parts, waiting_rows(held)] if held or not parts else parts)
 

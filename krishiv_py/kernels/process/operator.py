@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.columns.times import unstamp
@@ -19,7 +20,9 @@ from krishiv_py.kernels.process.states import CALLED, FIRED, TIMERS
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
+from krishiv_py.plan.process_calls import CLOCK
 from krishiv_py.plan.processing import Processing
+from krishiv_py.plan.schema import TimeKind
 
 
 class ProcessOperator(OrderedOperator):
@@ -60,16 +63,26 @@ class ProcessOperator(OrderedOperator):
         return calls.results(), calls.late(step.moment.watermark_us), calls.counters
 
     def state(self, bucket: Bucket) -> pa.Table:
-        """Return for each key its state, its timers, the rows that it holds back and when the state was written."""
+        """Return for each key its state, its timers by both clocks, how many rows it holds back, and when it was written."""
         keys = self.layout.spec.keys
         rows, held = self.kept_rows(bucket)
         timers = whole(rows[TIMERS])
-        times = unstamp(timers.items.to_numpy(), self.layout.spec.time_kind)
         fields = {f.name.removeprefix(STATE_FIELD): rows[f.name] for f in self.state_fields}
         columns: dict[str, Any] = {key: rows[name] for key, name in zip(keys, self.names, strict=True)} | fields
         own = {
-            "timers": pa.MapArray.from_arrays(timers.offsets, timers.keys, times),
+            "timers": _shown(timers, self.layout.spec.time_kind, clock=False),
+            "clock_timers": _shown(timers, "timestamp", clock=True),
             "held_rows": pa.array(held),
             "last_update": unstamp(rows[WRITTEN].to_numpy(), "timestamp"),
         }
         return pa.table(columns | {f"state_{name}" if name in columns else name: column for name, column in own.items()})
+
+
+def _shown(timers: pa.MapArray, kind: TimeKind, *, clock: bool) -> pa.Array:
+    """Return the timers of each key by event time, or by the clock, as names with times of a kind."""
+    by_clock = pc.starts_with(timers.keys, CLOCK).to_numpy(zero_copy_only=False)
+    mine = np.flatnonzero(by_clock == clock)
+    names = timers.keys.take(pa.array(mine))
+    offsets = np.searchsorted(mine, timers.offsets.to_numpy()).astype(np.int32)
+    times = unstamp(timers.items.to_numpy()[mine], kind)
+    return pa.MapArray.from_arrays(pa.array(offsets), pc.utf8_replace_slice(names, 0, 1, "") if clock else names, times)

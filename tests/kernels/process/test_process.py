@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -353,6 +354,9 @@ def test_a_timer_by_the_clock_fires_after_the_other_calls_of_its_key() -> None:
     clock = ManualClock()
     driver = Driver(_stream().process(Case(on_row), returns="what string"), clock=clock)
     driver.send([{"k": "a", "at": 0}, {"k": "b", "at": 5}])
+    state = {row["k"]: (row["timers"], dict(row["clock_timers"])) for row in driver.state().to_pylist()}
+    assert state["a"] == ([], {"slow": dt.datetime(1970, 1, 1, 0, 0, 10, tzinfo=dt.timezone.utc)})
+    assert "the timer 'slow' is due at 1970-01-01T00:00:10Z by the clock" in driver.why("a")
     clock.advance("9 s")
     assert driver.tick().results.num_rows == 0
     clock.advance("1 s")
