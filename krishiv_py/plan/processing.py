@@ -330,7 +330,6 @@ def processing(
     version: str | None,
 ) -> Processing:
     """Return a checked :class:`Processing`."""
-    one_of(order, "order", ("time", "arrival"))
     one_of(at_end, "at_end", ("fire", "seen"))
     one_of(on_error, "on_error", ("fail", "side_output"))
     return Processing(

@@ -10,7 +10,7 @@ import attrs
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.errors import ColumnError, PlanError, shown, unknown_column
 from krishiv_py.plan.absence import COLUMNS, absence
-from krishiv_py.plan.checks import a_text, is_collection
+from krishiv_py.plan.checks import a_text, is_collection, one_of
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.operation import passing
 from krishiv_py.plan.options.late import OnError
@@ -194,6 +194,7 @@ class ProcessMethods(OptionMethods):
             got, type_ = f"{event_time} {given.field(event_time).type}", self._row_schema().field(time).type
             raise PlanError("the event time of results has the type of the time column", got=got, hint=f"declare it as {type_}")
         self._no_time_in_key(time)
+        one_of(order, "order", ("time", "arrival"))
         if columns and order == "arrival":
             hint = 'leave order_by out, or write order="time"'
             raise PlanError("rows go by arrival, or by columns", got=f'order="arrival", order_by={columns}', hint=hint)
