@@ -84,7 +84,7 @@ class AbsenceOperator(OrderedOperator):
     def state(self, bucket: Bucket) -> pa.Table:
         """Return for each key its state, when it was seen last, since when it is absent, and how many rows of it are held."""
         kind, keys = self.layout.spec.time_kind, self.layout.spec.keys
-        rows, held = self.kept_rows(bucket)
+        rows, held = self.state_rows(bucket)
         since = rows[_SINCE].to_numpy()
         columns: dict[str, Any] = {key: rows[name] for key, name in zip(keys, self.names, strict=True)}
         own = {

@@ -42,7 +42,7 @@ _LOOKS: Final = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())
 
 
 @attrs.define
-class _Arrived(Section):
+class ArrivalCount(Section):
     """The number of rows that have arrived: rows of equal time go to the operator in this order."""
 
     rows_arrived: int = 0
@@ -141,14 +141,14 @@ class OrderedOperator:
         """Return what is kept of the keys of a bucket."""
         return KeyTable(bucket, self.NAME, self.layout.key_fields, self.values)
 
-    def held(self, bucket: Bucket) -> DueQueue:
+    def waiting_rows(self, bucket: Bucket) -> DueQueue:
         """Return the rows of a bucket that are not settled."""
         return DueQueue(bucket, f"{self.NAME}_rows", self.finest_us)
 
-    def kept_rows(self, bucket: Bucket) -> tuple[pa.Table, Ints]:
+    def state_rows(self, bucket: Bucket) -> tuple[pa.Table, Ints]:
         """Return what is kept of each key, and how many rows are held of it; a key of which only rows are held comes, too."""
         rows, names = self.table(bucket).rows(), self.names
-        parts = [table.select(self.held_schema.names) for table in self.held(bucket).written()]
+        parts = [table.select(self.held_schema.names) for table in self.waiting_rows(bucket).written()]
         held = pa.concat_tables([self.held_schema.empty_table(), *parts])
         n = rows.num_rows
         every = pa.concat_tables([rows.select(names), held.select(names)]) if names else None
@@ -169,7 +169,7 @@ class OrderedOperator:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts keys with a deadline, and rows that were held."""
         gone = DeadKeys.of(dead, self.names)
         rows = self.table(bucket).drop(gone)
-        held = sum(table.num_rows for table in self.held(bucket).discard(gone.rows))
+        held = sum(table.num_rows for table in self.waiting_rows(bucket).discard(gone.rows))
         due = (rows[LOOK].to_numpy() != NEVER) | (rows[_CLOCK].to_numpy() != NEVER)
         return int(held + np.count_nonzero(due))
 
@@ -190,14 +190,14 @@ class OrderedStep:
         self.horizon = floor_watermark(moment.watermark_us, operator.late_us)
         self.due_us = self.horizon if operator.in_time else moment.watermark_us
         self.table = operator.table(bucket)
-        self._held = operator.held(bucket)
+        self._held = operator.waiting_rows(bucket)
         self._looks, self._by_clock = (
             DueQueue(bucket, f"{operator.NAME}_{kind}", operator.finest_us) for kind in ("due", "clock")
         )
 
     def settled(self, chunk: pa.Table) -> pa.Table:
         """Return the rows that are settled; the others are held."""
-        op, arrived = self.op, _Arrived.of(self.bucket)
+        op, arrived = self.op, ArrivalCount.of(self.bucket)
         numbers = np.arange(arrived.rows_arrived, arrived.rows_arrived + chunk.num_rows)
         arrived.rows_arrived += chunk.num_rows
         arrived.store(self.bucket)

@@ -38,6 +38,16 @@ def time_of(time_us: int, kind: TimeKind) -> Any:
     return (_ZERO_UTC if kind == "timestamp" else _ZERO) + time_us * _US
 
 
+def _check_timer(name: object, after: object, at: object, clock: object) -> None:
+    """Refuse a timer without a name, without a time or with two, and of another clock."""
+    one_of(clock, "clock", ("event", "processing"))
+    hint = 'write ctx.timer("idle", after="10 minutes")'
+    if not isinstance(name, str) or name[:1] == CLOCK:
+        raise PlanError("a timer has a name", got=shown(name), hint=hint)
+    if (after is None) == (at is None):
+        raise PlanError("a timer has one time: `after` or `at`", got="neither" if after is None else "both", hint=hint)
+
+
 class Context:
     """The key, the time and the timers of one call of a process function.
 
@@ -116,7 +126,7 @@ class Context:
         self._closing, self._dropped = closing, 0
         self._open = self._fires and not closing
 
-    def _taken_state(self) -> Any:
+    def _pop_state(self) -> Any:
         state, self._state, self._replaced = self._state, None, False
         return state
 
@@ -199,14 +209,7 @@ class Context:
         if length is not None and at is None and clock is _EVENT and self._open and type(name) is str and name in self._named:
             self._set(name, self._now + length)
             return
-        one_of(clock, "clock", ("event", "processing"))
-        if type(name) is not str or name[:1] == CLOCK:
-            raise PlanError("a timer has a name", got=shown(name), hint='write ctx.timer("idle", after="10 minutes")')
-        if (after is None) == (at is None):
-            got = "neither" if after is None else "both"
-            raise PlanError(
-                "a timer has one time: `after` or `at`", got=got, hint='write ctx.timer("idle", after="10 minutes")'
-            )
+        _check_timer(name, after, at, clock)
         if not self._fires:
             hint = "write a class that has the method on_timer, too"
             raise PlanError("a timer is set, and the function has no on_timer", got=shown(name), hint=hint)
@@ -551,12 +554,11 @@ class RoundContext:
     ...         ctx.emit(last=events.time, where=~events.is_row)
     """
 
-    __slots__ = ("_actions", "_lengths", "_n", "_now", "_now_us", "clock")
+    __slots__ = ("_actions", "_n", "_now", "_now_us", "clock")
 
     def __init__(self, clock: dt.datetime | None = None, now_us: int | None = None) -> None:
         self.clock = clock
         self._now_us = now_us
-        self._lengths: dict[str, int] = {}
         self._enter(np.empty(0, np.int64))
 
     def _enter(self, now: Ints) -> None:
@@ -604,12 +606,7 @@ class RoundContext:
         ...     def on_events(self, events, state, ctx):
         ...         ctx.timer("idle", after="10 minutes", where=events.is_row)
         """
-        if type(name) is not str or name[:1] == CLOCK:
-            raise PlanError("a timer has a name", got=shown(name), hint='write ctx.timer("idle", after="10 minutes")')
-        if (after is None) == (at is None):
-            got, hint = "neither" if after is None else "both", 'write ctx.timer("idle", after="10 minutes")'
-            raise PlanError("a timer has one time: `after` or `at`", got=got, hint=hint)
-        one_of(clock, "clock", ("event", "processing"))
+        _check_timer(name, after, at, clock)
         events, action = self._where(where), "at" if after is None else "after"
         given = self._moment(at) if after is None else self._length(after)
         if isinstance(given, np.ndarray) and given.shape != (self._n,):
@@ -621,12 +618,7 @@ class RoundContext:
     def _length(self, after: Any) -> Any:
         if isinstance(after, np.ndarray):
             return whole_numbers(after, "after", "m")
-        if type(after) is str and after in self._lengths:
-            return self._lengths[after]
-        length = to_us(after, "after", allow_zero=True)
-        if type(after) is str:
-            self._lengths[after] = length
-        return length
+        return to_us(after, "after", allow_zero=True)
 
     def _moment(self, at: Any) -> Any:
         if isinstance(at, np.ndarray):

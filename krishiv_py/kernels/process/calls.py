@@ -259,7 +259,7 @@ class Calls(StepCalls):
         try:
             run.all(times, rows)
         except UndoneError:
-            self.undo_given(given)
+            self.drop_results(given)
             del self.refused[refused:]
             low, high = int(self.keys.begins[key]), int(self.keys.begins[key + 1])
             again = self._objects(self.rows.slice(low, high - low), low)  # the first try may have changed them
@@ -274,22 +274,22 @@ class Calls(StepCalls):
             hint = "yield it, or return [row]"
             raise PlanError("a process function gives rows, one after the other", got=shown(given), hint=hint)
         before = len(self._given)
-        self._given.extend(map(self._taken, given))
+        self._given.extend(map(self._row_values, given))
         new = len(self._given) - before
         if new:
             self._times += [time_us] * new
             self._of += [key] * new
 
-    def undo_given(self, n: int) -> None:
+    def drop_results(self, n: int) -> None:
         """Drop all rows but the first `n` that were given."""
         del self._given[n:], self._times[n:], self._of[n:]
 
     @property
-    def n_given(self) -> int:
+    def n_results(self) -> int:
         """Return how many rows were given."""
         return len(self._given)
 
-    def _taken(self, row: Any) -> dict[str, Any]:
+    def _row_values(self, row: Any) -> dict[str, Any]:
         """Return the values of a row as they are now: what comes after may change it."""
         fields = dict(row) if type(row) is dict else _fields_of(row)
         for name, type_ in self._nested.items():
@@ -393,7 +393,7 @@ class _KeyRun:
         if ctx._refused is not None:
             raise UndoneError
         if ctx._replaced:
-            self.state = ctx._taken_state()
+            self.state = ctx._pop_state()
         if ctx._forgotten:
             ctx._forgotten = False
             self.state = None
@@ -419,7 +419,7 @@ class _KeyRun:
         """Make a call that leaves nothing where it raises or refuses its row."""
         calls, ctx = self.calls, self.ctx
         ctx._now = time_us
-        before, due, n = copy.deepcopy(self.state), dict(self.due), calls.n_given
+        before, due, n = copy.deepcopy(self.state), dict(self.due), calls.n_results
         reason = None
         try:
             given = call(self._current(time_us))
@@ -445,7 +445,7 @@ class _KeyRun:
         self.due.clear()
         self.due.update(due)
         ctx._least()
-        calls.undo_given(n)
+        calls.drop_results(n)
         first = int(calls.keys.begins[self.key])
         calls.refused.append((self.key, first + place if place >= 0 else -1, reason))
 

@@ -65,7 +65,7 @@ class ProcessOperator(OrderedOperator):
     def state(self, bucket: Bucket) -> pa.Table:
         """Return for each key its state, its timers by both clocks, how many rows it holds back, and when it was written."""
         keys = self.layout.spec.keys
-        rows, held = self.kept_rows(bucket)
+        rows, held = self.state_rows(bucket)
         timers = whole(rows[TIMERS])
         fields = {f.name.removeprefix(STATE_FIELD): rows[f.name] for f in self.state_fields}
         columns: dict[str, Any] = {key: rows[name] for key, name in zip(keys, self.names, strict=True)} | fields
