@@ -100,10 +100,12 @@ from krishiv_py.plan.aggregates.user import Aggregator, udaf
 from krishiv_py.plan.described import WindowAssigner
 from krishiv_py.plan.expressions.expr import Case, Expr, coalesce, col, concat, func, greatest, least, lit, when
 from krishiv_py.plan.expressions.udfs import ColumnFunction, udf
+from krishiv_py.plan.matching import to_first, to_last
 from krishiv_py.plan.options.late import CountByKeyLateEventHandler, CountingLateEventHandler, LateEventHandler, LateRows
 from krishiv_py.plan.options.query import Batches, StateTtlConfig
 from krishiv_py.plan.options.triggers import Interval, OpenWindows, Trigger, WindowTrigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.patterns import Pattern, absent, prev, step
 from krishiv_py.plan.process_calls import Context, Events, RoundContext, Row, StateColumns
 from krishiv_py.plan.running import Progress, TableVersion
 from krishiv_py.plan.windows.calendar import calendar_window
@@ -180,6 +182,7 @@ __all__ = [
     "Output",
     "PaneStream",
     "ParquetSink",
+    "Pattern",
     "PlanError",
     "PostgresSink",
     "Progress",
@@ -210,6 +213,7 @@ __all__ = [
     "WindowAssigner",
     "WindowTrigger",
     "WindowedStream",
+    "absent",
     "any_value",
     "approx_count_distinct",
     "approx_percentile",
@@ -245,10 +249,14 @@ __all__ = [
     "mode",
     "own_process",
     "percentile",
+    "prev",
     "stddev",
     "stddev_pop",
+    "step",
     "sum",
     "table_view",
+    "to_first",
+    "to_last",
     "top_k",
     "udaf",
     "udf",

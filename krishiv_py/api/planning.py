@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from krishiv_py.kernels.columns import evaluate as evaluate
     from krishiv_py.kernels.columns import steps as steps
     from krishiv_py.kernels.joins import lookup as lookup
+    from krishiv_py.kernels.patterns import program as program
+    from krishiv_py.kernels.patterns import values as values
     from krishiv_py.planner import check as check
     from krishiv_py.planner import cut as cut
     from krishiv_py.planner import explain as explain
@@ -22,6 +24,8 @@ else:
     evaluate = lazy("krishiv_py.kernels.columns.evaluate")
     steps = lazy("krishiv_py.kernels.columns.steps")
     lookup = lazy("krishiv_py.kernels.joins.lookup")
+    program = lazy("krishiv_py.kernels.patterns.program")
+    values = lazy("krishiv_py.kernels.patterns.values")
     explain = lazy("krishiv_py.planner.explain")
     hidden = lazy("krishiv_py.planner.hidden")
     physical = lazy("krishiv_py.planner.physical")

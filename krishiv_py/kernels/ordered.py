@@ -43,7 +43,7 @@ _LOOKS: Final = pa.schema([pa.field(HASH, pa.int64()), pa.field(DUE, pa.int64())
 
 @attrs.define
 class ArrivalCount(Section):
-    """The number of rows that have arrived: rows of equal time go to the operator in this order."""
+    """The numbers that rows got: those of equal time go to the operator in the order in which they arrived."""
 
     rows_arrived: int = 0
 
@@ -173,6 +173,13 @@ class OrderedOperator:
         due = (rows[LOOK].to_numpy() != NEVER) | (rows[_CLOCK].to_numpy() != NEVER)
         return int(held + np.count_nonzero(due))
 
+    def late_rows(self, rows: pa.Table, reasons: pa.Array, watermark_us: int) -> pa.Table:
+        """Return rows of the operator in the late layout."""
+        layout, spec = self.layout, self.layout.spec
+        working = dict(zip(spec.keys, self.names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
+        columns = [rows[working[name]] for name in spec.late_columns]
+        return pa.Table.from_arrays([*columns, *layout.refusal_notes(reasons, watermark_us)], schema=layout.late_schema)
+
     def shown_key(self, keys: pa.Table, place: int) -> str:
         """Return a key for the text of an error."""
         text = shown_key(self.layout.spec.keys, [keys[name][place].as_py() for name in self.names])
@@ -197,10 +204,7 @@ class OrderedStep:
 
     def settled(self, chunk: pa.Table) -> pa.Table:
         """Return the rows that are settled; the others are held."""
-        op, arrived = self.op, ArrivalCount.of(self.bucket)
-        numbers = np.arange(arrived.rows_arrived, arrived.rows_arrived + chunk.num_rows)
-        arrived.rows_arrived += chunk.num_rows
-        arrived.store(self.bucket)
+        op, numbers = self.op, self.numbers(chunk.num_rows)
         rows = pa.Table.from_arrays([*chunk.columns, pa.array(numbers), chunk[TIME]], schema=op.held_schema)
         if not op.in_time:
             return rows
@@ -210,6 +214,14 @@ class OrderedStep:
             self._held.insert(rows.filter(pa.array(~ready)), self.horizon)
             rows = rows.filter(pa.array(ready))
         return pa.concat_tables([*reached, rows])
+
+    def numbers(self, n: int) -> Ints:
+        """Return so many numbers, each of which is larger than all before it."""
+        arrived = ArrivalCount.of(self.bucket)
+        first = arrived.rows_arrived
+        arrived.rows_arrived += n
+        arrived.store(self.bucket)
+        return np.arange(first, first + n)
 
     def due(self) -> list[pa.Table]:
         """Take out the keys that are to be looked at."""
@@ -238,10 +250,10 @@ class OrderedStep:
         else:
             ids, n = np.zeros(rows.num_rows, np.int64), int(rows.num_rows + waiting.num_rows > 0)
             keys = pa.table({"": pa.nulls(n)})
-        self._hashes = key_hashes([keys[k] for k in names], n)
+        self.hashes = key_hashes([keys[k] for k in names], n)
         order = self._order(rows, ids)
         rows, ids = pick(rows, order), ids[order]
-        stored, places = self.table.lookup(keys, self._hashes)
+        stored, places = self.table.lookup(keys, self.hashes)
         found = np.flatnonzero(places >= 0)
         begins = np.searchsorted(ids, np.arange(n + 1))
         known = KeyRows(keys, begins, pick(stored, places[found]), found, partial(op.shown_key, keys))
@@ -272,7 +284,7 @@ class OrderedStep:
         look = self._armed(self._looks, first, self._look, self.due_us)
         never = np.full(keys.n, NEVER) if by_clock is None else by_clock
         clock_look = self._armed(self._by_clock, never, self._clock_look, self.moment.now_us)
-        self.table.write(keys.keys, self._hashes, live, [*columns, pa.array(look), pa.array(clock_look)])
+        self.table.write(keys.keys, self.hashes, live, [*columns, pa.array(look), pa.array(clock_look)])
 
     def _armed(self, queue: DueQueue, first: Ints, look: Ints, reached_us: int | None) -> Ints:
         """Put keys into a queue that have a deadline before what it says of them; return what it says now."""
@@ -280,7 +292,7 @@ class OrderedStep:
         passed = look <= reached
         arm = (first != NEVER) & ((first < look) | passed)
         if arm.any():
-            entries = pa.Table.from_arrays([pa.array(self._hashes[arm]), pa.array(first[arm])], schema=_LOOKS)
+            entries = pa.Table.from_arrays([pa.array(self.hashes[arm]), pa.array(first[arm])], schema=_LOOKS)
             queue.insert(entries, reached if reached != UNSET else int(first[arm].min()))
         return np.where(arm, first, np.where(passed, NEVER, look))
 

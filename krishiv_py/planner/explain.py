@@ -199,7 +199,7 @@ class PlanOutline:
     physical: PhysicalPlan
 
 
-_WHAT: Final = {"Join": "join", "Deduplicate": "deduplication", "Process": "process", "Absence": "absence"}
+_WHAT: Final = {"Join": "join", "Deduplicate": "deduplication", "Process": "process", "Absence": "absence", "Match": "match"}
 """The names in the flow of operations that are not windows, by their heading."""
 
 

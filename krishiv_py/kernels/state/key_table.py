@@ -21,9 +21,12 @@ from krishiv_py.arrays.sorting import sorted_unique
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
+from krishiv_py.plan.durations import UNSET
 
 LIVE: Final = "__live"
 """False in the row of a key that was deleted."""
+ROW: Final = "__n"
+"""The numbers of rows of a key, ascending."""
 HAS_STATE: Final = "__has"
 """False in the row of a key that has no value of the user's."""
 STATE_FIELD: Final = "s:"
@@ -96,3 +99,70 @@ class KeyTable:
         if oldest:
             last = last[rows[LIVE].to_numpy()[last]]
         return pick(rows, np.sort(last))
+
+
+class KeyRowLog:
+    """Rows by key, of which the oldest go: a log of numbered rows, and of marks before which those of a key are gone.
+
+    ::
+
+        run 1    a1   b2   a3        rows    a3   a5   b2
+        run 2    a: before 3   a5
+
+    Parameters
+    ----------
+    bucket : Bucket
+        Where it is.
+    name : str
+        What its tables are called.
+    keys, values : list of pyarrow.Field
+        The columns of the key, and the others.
+    """
+
+    def __init__(self, bucket: Bucket, name: str, keys: list[pa.Field], values: list[pa.Field]) -> None:
+        self._names = [field.name for field in keys]
+        own = [pa.field(HASH, pa.int64()), *keys, pa.field(LIVE, pa.bool_()), pa.field(ROW, pa.int64())]
+        self._schema = pa.schema([*own, *values])
+        self._log = KeyedLog(bucket, name, self._schema, self._left)
+
+    def append(self, rows: pa.Table, hashes: Ints) -> None:
+        """Add rows with the columns of keys and values, and their numbers as ``ROW``."""
+        columns = {HASH: pa.array(hashes), LIVE: pa.array(np.ones(len(hashes), np.bool_))}
+        arrays = [columns[f.name] if f.name in columns else rows[f.name] for f in self._schema]
+        self._log.append(pa.Table.from_arrays(arrays, schema=self._schema))
+
+    def drop_before(self, keys: pa.Table, hashes: Ints, numbers: Ints) -> None:
+        """Let the rows of keys with smaller numbers be gone."""
+        columns = {HASH: pa.array(hashes), LIVE: pa.array(np.zeros(len(hashes), np.bool_)), ROW: pa.array(numbers)}
+        columns |= {name: keys[name] for name in self._names}
+        arrays = [columns[f.name] if f.name in columns else pa.nulls(len(hashes), f.type) for f in self._schema]
+        self._log.append(pa.Table.from_arrays(arrays, schema=self._schema))
+
+    def of_hashes(self, hashes: Ints) -> pa.Table:
+        """Return the rows of keys with these hashes, in no order."""
+        return self._left(self._log.lookup(sorted_unique(hashes)), True)
+
+    def rows(self) -> pa.Table:
+        """Return all rows, with a column that says when they were written."""
+        return self._left(self._log.written(), True)
+
+    def drop(self, dead: DeadKeys) -> pa.Table:
+        """Take keys out; returns their rows."""
+        return self._left(self._log.remove(dead.hashes, dead.rows), True)
+
+    def _left(self, rows: pa.Table, oldest: bool) -> pa.Table:
+        """Return the rows that are not gone; marks are not needed any more once nothing older is left."""
+        live, numbers = rows[LIVE].to_numpy(), rows[ROW].to_numpy()
+        marks = np.flatnonzero(~live)
+        if not len(marks):
+            return rows
+        groups = group([rows[k] for k in self._names], rows.num_rows)
+        begins = np.full(groups.n, UNSET)
+        np.maximum.at(begins, groups.ids[marks], numbers[marks])
+        left = live & (numbers >= begins[groups.ids])
+        if not oldest:
+            last = np.full(groups.n, -1)
+            of_largest = marks[numbers[marks] == begins[groups.ids[marks]]]
+            last[groups.ids[of_largest]] = of_largest
+            left[last[last >= 0]] = True
+        return pick(rows, np.flatnonzero(left))

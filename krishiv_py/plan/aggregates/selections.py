@@ -44,28 +44,44 @@ def max(arg: Expr | str, *_others: Never) -> AggCall:  # noqa: A001  # SQL's own
 
 @attrs.frozen(eq=False, repr=False)
 class First(AggCall):
-    """The value with the smallest event time."""
+    """The value with the smallest event time; in a pattern that of the row `offset` places after the first one."""
 
     func: ClassVar[str] = "first"
+    offset: int = 0
+
+    def _settings(self) -> list[str]:
+        return [str(self.offset)] if self.offset else []
 
 
 @aggregate("FIRST", "FIRST_VALUE")
-def first(arg: Expr | str) -> AggCall:
-    """Return the non-null value of `arg` with the smallest event time; the earlier arrival wins a tie."""
-    return First(column_of(arg, "first"))
+def first(arg: Expr | str, offset: int = 0) -> AggCall:
+    """Return the non-null value of `arg` with the smallest event time; the earlier arrival wins a tie.
+
+    In a pattern it is the value, null or not, of the first row of a step, ``first("up.price")``, or of the match; with an
+    `offset` that of the row so many places after it.
+    """
+    return First(column_of(arg, "first"), offset=a_number(offset, "offset", 0, 'write first("up.price", 1)'))
 
 
 @attrs.frozen(eq=False, repr=False)
 class Last(AggCall):
-    """The value with the largest event time."""
+    """The value with the largest event time; in a pattern that of the row `offset` places before the last one."""
 
     func: ClassVar[str] = "last"
+    offset: int = 0
+
+    def _settings(self) -> list[str]:
+        return [str(self.offset)] if self.offset else []
 
 
 @aggregate("LAST", "LAST_VALUE")
-def last(arg: Expr | str) -> AggCall:
-    """Return the non-null value of `arg` with the largest event time; the later arrival wins a tie."""
-    return Last(column_of(arg, "last"))
+def last(arg: Expr | str, offset: int = 0) -> AggCall:
+    """Return the non-null value of `arg` with the largest event time; the later arrival wins a tie.
+
+    In a pattern it is the value, null or not, of the last row of a step so far, ``last("up.price")``, or of the match; with an
+    `offset` that of the row so many places before it.
+    """
+    return Last(column_of(arg, "last"), offset=a_number(offset, "offset", 0, 'write last("up.price", 1)'))
 
 
 @attrs.frozen(eq=False, repr=False)

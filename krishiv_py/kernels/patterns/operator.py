@@ -1,0 +1,490 @@
+"""Patterns (SEMANTICS §15): the settled rows of each key are searched for matches.
+
+Conditions are columns of bits, computed once over all rows of a step. A key of which no row is kept, and no row can begin a
+match, costs nothing more. Of each other key are kept the rows from the oldest start that is undecided, and what may decide it:
+a point in time, and the conditions of rows. Rows that fulfil none of these are added to what is kept, which is not read::
+
+    a ···· waits for b, or 15 minutes        x x x  are added        b  the rows are read, and searched
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.arrays.grouping import group_rows
+from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.errors import OperatorError
+from krishiv_py.kernels.columns.evaluate import evaluate, expr_type
+from krishiv_py.kernels.columns.layout import TIME, whole
+from krishiv_py.kernels.columns.times import unstamp
+from krishiv_py.kernels.ordered import NEVER, KeyRows, OrderedOperator, OrderedStep, in_result_order
+from krishiv_py.kernels.patterns.program import TAKE, Program, compiled
+from krishiv_py.kernels.patterns.search import ANY_ROW, Found, KeySearch, Question, Settings, SkipError, StepRows
+from krishiv_py.kernels.patterns.values import Columns, MatchRows
+from krishiv_py.kernels.spec import Moment, OperatorSpec
+from krishiv_py.kernels.state.key_table import ROW, KeyRowLog
+from krishiv_py.kernels.state.store import WRITTEN, Bucket
+from krishiv_py.kernels.state.window_log import DeadKeys
+from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.matching import LIMIT, TIMED_OUT, Matching
+from krishiv_py.plan.patterns import Prev
+
+_HELD, _BITS, _START, _UNTIL, _NUMBER = "__held", "__bits", "__start", "__until", "__number"
+_SEEN, _SEEN_BEFORE, _QUIET = "__seen", "__seen_before", "__quiet"
+
+
+class PatternOperator(OrderedOperator):
+    """See the module's docstring."""
+
+    NAME: ClassVar[str] = "match"
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        operation = spec.operation
+        assert isinstance(operation, Matching)
+        self.operation, self.program = operation, compiled(operation)
+        self.steps = {name: number for number, name in enumerate(operation.steps)}
+        every = [*operation.steps.values(), *operation.absences]
+        self.conditions = every
+        asked = [number for number, one in enumerate(every) if one is not None and one.values]
+        self.asked = sum(1 << number for number in asked)
+        self.first = _first_elements(self.program)
+        self.before = [(f"p{i}", name, node) for i, (name, node) in enumerate(operation.before)]
+        types = [expr_type(node.arg, spec.row_schema) for _, _, node in self.before]
+        lists = [pa.field(name, pa.list_(type_)) for (name, _, _), type_ in zip(self.before, types, strict=True)]
+        quiet = [_SEEN, _SEEN_BEFORE] if self.program.before is not None else []
+        own = [pa.field(name, pa.int64()) for name in (_HELD, _BITS, _START, _UNTIL, _NUMBER, *quiet)]
+        super().__init__(spec, [*own, *lists], operation.order_by)
+        self.more = [pa.field(name, type_) for (_, name, _), type_ in zip(self.before, types, strict=True)]
+        self.more += [pa.field(_QUIET, pa.int64())] if quiet else []
+        rows = [f for f in self.layout.row_schema if f.name not in self.names]
+        self.log_fields = [*rows, *self.more]
+        working = dict(zip(self.layout.own, self.layout.own_names, strict=True))
+        self.user_names = {**dict(zip(spec.keys, self.names, strict=True)), **working}
+        chain = operation.pattern
+        kind, name = operation.skip
+        self.settings = Settings(
+            self.program,
+            operation.within_us,
+            None if chain.after is None else chain.after.within_us,
+            (kind, self.steps.get(name, -1)),
+            operation.most_rows,
+            self.asked,
+            operation.timeouts == "side_output",
+            operation.at_end == "seen",
+        )
+        self.numbered = operation.rows == "all"
+
+    def log(self, bucket: Bucket) -> KeyRowLog:
+        """Return the rows of a bucket from the oldest undecided start of each key."""
+        return KeyRowLog(bucket, "match_log", self.layout.key_fields, self.log_fields)
+
+    def run(self, step: OrderedStep, keys: KeyRows, rows: pa.Table) -> tuple[pa.Table, pa.Table | None, dict[str, int]]:
+        """See :class:`~krishiv_py.kernels.ordered.OrderedOperator`."""
+        return _MatchStep(self, step, keys, rows).run()
+
+    def ends_all(self) -> bool:
+        """Return whether each key is looked at when the input ends."""
+        return True
+
+    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
+        """See :class:`~krishiv_py.kernels.ordered.OrderedOperator`."""
+        dropped = super().drop_keys(bucket, dead, moment)
+        self.log(bucket).drop(DeadKeys.of(dead, self.names))
+        return dropped
+
+    def users(self, rows: pa.Table) -> pa.Table:
+        """Return rows under the names that users know, with the hidden columns."""
+        names = [*self.user_names, *(f.name for f in self.more if f.name in rows.column_names)]
+        return pa.table([rows[self.user_names.get(name, name)] for name in names], names=names)
+
+    def state(self, bucket: Bucket) -> pa.Table:
+        """Return for each key where its oldest undecided start is, when it is decided at the latest, and the rows that wait."""
+        kind, keys = self.layout.spec.time_kind, self.layout.spec.keys
+        rows, waiting = self.state_rows(bucket)
+        held = rows[_HELD].to_numpy()
+        undecided = np.where(held == UNSET, 0, held)
+        due = rows[_UNTIL].to_numpy()
+        columns: dict[str, Any] = {key: rows[name] for key, name in zip(keys, self.names, strict=True)}
+        start = rows[_START].to_numpy()
+        own = {
+            "start": _times(start, undecided > 0, kind),
+            "due": _times(due, (undecided > 0) & (due != NEVER) & (due != UNSET), kind),
+            "rows": pa.array(undecided),
+            "held_rows": pa.array(waiting),
+            "last_update": unstamp(rows[WRITTEN].to_numpy(), "timestamp"),
+        }
+        return pa.table(columns | {f"state_{name}" if name in columns else name: column for name, column in own.items()})
+
+
+def _times(times: Ints, there: Mask, kind: Any) -> pa.Array:
+    column = unstamp(np.where(there, times, 0), kind)
+    return pa.array(column.to_pylist(), column.type, mask=~there) if not there.all() else column
+
+
+def _first_elements(program: Program) -> int:
+    """Return the conditions, as bits, that the first row of a match can fulfil."""
+    pending, seen, first = [program.start], set[int](), 0
+    while pending:
+        place = pending.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        instruction = program.code[place]
+        if instruction.kind == TAKE:
+            first |= 1 << instruction.element
+        else:
+            pending += [p for p in (instruction.goto, instruction.other) if p >= 0]
+    return first
+
+
+class _MatchStep:
+    """One bucket in one micro-batch."""
+
+    def __init__(self, operator: PatternOperator, step: OrderedStep, keys: KeyRows, rows: pa.Table) -> None:
+        self.op, self.step, self.keys = operator, step, keys
+        self.ids = np.repeat(np.arange(keys.n), np.diff(keys.begins))
+        self.counters: dict[str, int] = {}
+        defaults = ((_HELD, 0), (_BITS, 0), (_START, UNSET), (_UNTIL, NEVER), (_NUMBER, 0))
+        self.held, self.mask, self.begun, self.until, self.number = (keys.numbers(*each) for each in defaults)
+        self.kept: dict[str, pa.Array] = {}
+        self.fresh = self._with_rows_before(rows)
+
+    # ---- rows before a row
+
+    def _with_rows_before(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the values of rows before them."""
+        op = self.op
+        rows = rows.select([*self.op.names, *(f.name for f in op.log_fields if f.name not in {m.name for m in op.more})])
+        if op.before:
+            plain = op.users(rows)
+            for kept, name, node in op.before:
+                values, self.kept[kept] = self._lagged(evaluate(node.arg, plain), node, kept)
+                rows = rows.append_column(name, values)
+        if op.program.before is not None:
+            rows = rows.append_column(_QUIET, self._seen_before(rows))
+        return rows
+
+    def _lagged(self, values: pa.Array, node: Prev, kept: str) -> tuple[pa.Array, pa.Array]:
+        """Return the value so many rows before each row, and the last values of each key for the rows to come."""
+        keys, n = self.keys, node.rows
+        lists = whole(keys.stored[kept])
+        had = np.zeros(keys.n, np.int64)
+        had[keys.found] = np.diff(lists.offsets.to_numpy())
+        of_had = np.repeat(np.arange(keys.n), had)
+        order = np.argsort(np.concatenate([of_had, self.ids]), kind="stable")
+        known = lists.values.slice(lists.offsets[0].as_py(), len(of_had)) if len(lists) else values[:0]
+        every = pa.concat_arrays([known, values]).take(pa.array(order))
+        counts = had + np.diff(keys.begins)
+        ends = np.cumsum(counts)
+        begins = ends - counts
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        mine = places[len(of_had) :]
+        source = mine - n
+        lagged = every.take(pa.array(np.maximum(source, 0), mask=source < begins[self.ids]))
+        left = np.minimum(counts, n)
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(left)])
+        last = np.arange(offsets[-1]) - np.repeat(offsets[:-1], left) + np.repeat(ends - left, left)
+        return lagged, pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), every.take(pa.array(last)))
+
+    def _seen_before(self, rows: pa.Table) -> pa.Array:
+        """Return for each row when a row that may not come before a match was seen last, before its own time."""
+        op, keys = self.op, self.keys
+        number = op.program.before
+        assert number is not None
+        times = rows[TIME].to_numpy()
+        columns = Columns(op.users(rows), times, op.steps)
+        holds = columns.holds(op.conditions[number])
+        seen, before = (keys.numbers(name, UNSET) for name in (_SEEN, _SEEN_BEFORE))
+        found = np.flatnonzero(holds)
+        of, at = self.ids[found], times[found]
+        first = np.ones(len(found), np.bool_)
+        first[1:] = (of[1:] != of[:-1]) | (at[1:] != at[:-1])
+        first &= at != seen[of]
+        of, at = of[first], at[first]
+        every_of = np.concatenate([np.arange(keys.n), np.arange(keys.n), of])
+        every_at = np.concatenate([before, seen, at])
+        order = np.lexsort((every_at, every_of))
+        every_of, every_at = every_of[order], every_at[order]
+        begins = np.searchsorted(every_of, np.arange(keys.n + 1))
+        low = _last_before(every_at, begins, self.ids, times)
+        last = begins[1:] - 1
+        self.kept[_SEEN], self.kept[_SEEN_BEFORE] = pa.array(every_at[last]), pa.array(every_at[last - 1])
+        return pa.array(low)
+
+    # ---- the search
+
+    def run(self) -> tuple[pa.Table, pa.Table | None, dict[str, int]]:
+        """Search what the rows of the step can decide; return results, late rows and counters."""
+        op, keys, fresh = self.op, self.keys, self.fresh
+        times = fresh[TIME].to_numpy()
+        bits = self._bits(fresh, times)
+        starts = self._can_start(fresh, bits, times)
+        counts = np.diff(keys.begins)
+        relevant = np.zeros(keys.n, np.bool_)
+        hit = starts & (self.held[self.ids] == 0)
+        relevant[self.ids[hit]] = True
+        wanted = self.mask[self.ids]
+        decides = (self.held[self.ids] > 0) & ((bits & wanted != 0) | (wanted == ANY_ROW))
+        relevant[self.ids[decides]] = True
+        over = self.held + counts > op.operation.most_rows
+        due = (self.until <= self.step.due_us) | self.step.ended | over
+        relevant |= (self.held > 0) & due
+        hashes = self.step.hashes
+        numbers = self.step.numbers(fresh.num_rows)
+        fresh = fresh.append_column(ROW, pa.array(numbers))
+        added = (self.held[self.ids] > 0) & ~relevant[self.ids]
+        self.held = self.held + np.where(relevant | (self.held == 0), 0, counts)
+        log = op.log(self.step.bucket)
+        results = op.layout.result_schema.empty_table()
+        late: pa.Table | None = None
+        kept_rows = added
+        if relevant.any():
+            results, late, stays = self._search(log, fresh, bits, starts, relevant, numbers)
+            kept_rows = added | stays
+        places = np.flatnonzero(kept_rows)
+        if len(places):
+            log.append(pick(fresh, places), hashes[self.ids[places]])
+        live = self.held > 0
+        if op.numbered:
+            live |= self.number > 0
+        if op.before or op.program.before is not None:
+            live[:] = True
+        if self.step.ended:
+            live[:] = False
+        self.until[self.held == 0] = NEVER
+        numbers = (self.held, self.mask, self.begun, self.until, self.number)
+        own = dict(zip((_HELD, _BITS, _START, _UNTIL, _NUMBER), map(pa.array, numbers), strict=True)) | self.kept
+        columns = [own[field.name] for field in op.values[:-2]]
+        self.step.write(keys, live, columns, self.until)
+        return results, late, self.counters
+
+    def _bits(self, rows: pa.Table, times: Ints) -> Ints:
+        """Return the conditions that each row fulfils, as bits, of those that do not depend on a match."""
+        op, bits = self.op, np.zeros(rows.num_rows, np.int64)
+        columns = Columns(op.users(rows), times, op.steps)
+        for number, condition in enumerate(op.conditions):
+            if not op.asked >> number & 1:
+                bits |= columns.holds(condition).astype(np.int64) << number
+        return bits
+
+    def _can_start(self, rows: pa.Table, bits: Ints, times: Ints) -> Mask:
+        op = self.op
+        starts = np.ones(len(bits), np.bool_) if op.first & op.asked else bits & op.first != 0
+        before = op.operation.pattern.before
+        if before is not None:
+            seen = rows[_QUIET].to_numpy()
+            starts &= (seen == UNSET) | (times - before.within_us >= seen)
+        return starts
+
+    def _search(
+        self, log: KeyRowLog, fresh: pa.Table, bits: Ints, starts: Mask, relevant: Mask, numbers: Ints
+    ) -> tuple[pa.Table, pa.Table | None, Mask]:
+        """Search the rows of relevant keys; return results, late rows, and which of the fresh rows are kept."""
+        op, keys, step = self.op, self.keys, self.step
+        known = relevant & (self.held > 0)
+        read = log.of_hashes(step.hashes[known]) if known.any() else None
+        mine = np.flatnonzero(relevant[self.ids])
+        of = self.ids[mine]
+        rows = pick(fresh, mine)
+        if read is not None and read.num_rows:
+            names = op.names
+            both = group_rows(names, keys.keys, read) if names else None
+            owner = np.zeros(read.num_rows, np.int64) if both is None else _owners(both.ids, keys.n)
+            there = np.flatnonzero((owner >= 0) & known[owner])
+            read, owner = pick(read, there), owner[there]
+            read = read.select(rows.column_names)
+            read_times = read[TIME].to_numpy()
+            read_bits = self._bits(read, read_times)
+            read_starts = self._can_start(read, read_bits, read_times)
+            rows = pa.concat_tables([read, rows])
+            of = np.concatenate([owner, of])
+            bits = np.concatenate([read_bits, bits[mine]])
+            starts = np.concatenate([read_starts, starts[mine]])
+        else:
+            bits, starts = bits[mine], starts[mine]
+        n_read = rows.num_rows - len(mine)
+        order = np.lexsort((rows[ROW].to_numpy(), of))
+        rows, of, bits, starts = pick(rows, order), of[order], bits[order], starts[order]
+        from_log = order < n_read
+        searched = _Searched(self, rows, of, bits, starts)
+        searched.run()
+        begins = searched.undecided
+        row_numbers = rows[ROW].to_numpy()
+        which = np.flatnonzero(relevant)
+        ends = np.searchsorted(of, which, side="right")
+        left = np.where(begins < ends, ends - begins, 0)
+        self.held[which] = left
+        self.mask[which] = searched.bits
+        self.until[which] = np.where(left > 0, searched.until, NEVER)
+        at = rows[TIME].to_numpy()
+        some = np.minimum(begins, len(at) - 1)
+        self.begun[which] = np.where(left > 0, at[some], UNSET)
+        gone = known[which]
+        if gone.any():
+            after = np.where(left > 0, row_numbers[some], row_numbers[ends - 1] + 1)
+            dropped = which[gone]
+            log.drop_before(pick(keys.keys, dropped), step.hashes[dropped], after[gone])
+        position = np.arange(len(of))
+        place_of_key = np.zeros(keys.n, np.int64)
+        place_of_key[which] = begins
+        stay = (position >= place_of_key[of]) & ~from_log
+        stays = np.zeros(fresh.num_rows, np.bool_)
+        stays[mine[order[stay] - n_read]] = True
+        return (*searched.results(), stays)
+
+
+def _owners(ids: Ints, n: int) -> Ints:
+    """Return the key of each row after the first `n` ones, which are the keys; -1 for other keys."""
+    owners = np.full(int(ids.max(initial=-1)) + 1, -1)
+    owners[ids[:n]] = np.arange(n)
+    return owners[ids[n:]]
+
+
+def _last_before(every: Ints, begins: Ints, ids: Ints, times: Ints) -> Ints:
+    """Return for each time of a key the last one before it, of those of the key in ascending order; `UNSET` for none."""
+    lengths = np.diff(begins)
+    of = np.concatenate([np.repeat(np.arange(len(lengths)), lengths), ids])
+    at, row = np.concatenate([every, times]), np.concatenate([np.ones(len(every), np.int64), np.zeros(len(ids), np.int64)])
+    order = np.lexsort((row, at, of))  # at one time the question comes before what it asks for
+    seen = np.where(row[order] == 1, np.arange(len(order)), -1)
+    last = np.maximum.accumulate(seen)
+    asked = np.flatnonzero(row[order] == 0)
+    found = last[asked]
+    result = np.full(len(ids), UNSET)
+    valid = (found >= 0) & (of[order][np.maximum(found, 0)] == of[order][asked])
+    result[order[asked] - len(every)] = np.where(valid, at[order][np.maximum(found, 0)], UNSET)
+    return result
+
+
+class _Searched:
+    """The searches of several keys, side by side: what they ask is answered for all of them at once."""
+
+    def __init__(self, parent: _MatchStep, rows: pa.Table, of: Ints, bits: Ints, starts: Mask) -> None:
+        self.parent, self.op, self.rows, self.of = parent, parent.op, rows, of
+        op, step = parent.op, parent.step
+        self.times = rows[TIME].to_numpy()
+        stops: dict[int, list[int]] = {}
+        for instruction in op.program.code:
+            if instruction.kind == TAKE and instruction.relaxed:
+                stops[1 << instruction.element | instruction.without] = []
+        if op.program.after is not None:
+            stops[1 << op.program.after] = []
+        for mask in stops:
+            stops[mask] = np.flatnonzero(bits & mask).tolist()
+        newest = step.moment.newest_us if step.ended else None
+        self.step_rows = StepRows(
+            self.times.tolist(), bits.tolist(), np.flatnonzero(starts).tolist(), stops, step.horizon, newest
+        )
+        self.columns = Columns(op.users(rows), self.times, op.steps)
+        keys, first = np.unique(of, return_index=True)
+        self.keys = keys
+        ends = np.append(first[1:], len(of))
+        self.searches = [
+            KeySearch(op.settings, self.step_rows, int(begin), int(end)) for begin, end in zip(first, ends, strict=True)
+        ]
+
+    def run(self) -> None:
+        """Run the searches."""
+        waiting: list[tuple[KeySearch, Any, Question]] = []
+        for search in self.searches:
+            self._go_on(search, search.run(), None, waiting)
+        while waiting:
+            waiting = self._round(waiting)
+        self.undecided = np.array([search.at for search in self.searches], np.int64)
+        self.until = np.array([search.until_us for search in self.searches], np.int64)
+        self.bits = np.array([search.bits for search in self.searches], np.int64)
+        if dropped := sum(search.dropped for search in self.searches):
+            self.parent.counters["timers_dropped"] = dropped
+
+    def _round(self, waiting: list[tuple[KeySearch, Any, Question]]) -> list[tuple[KeySearch, Any, Question]]:
+        """Answer the question of each search, and let it go on."""
+        further: list[tuple[KeySearch, Any, Question]] = []
+        by_element: dict[int, list[tuple[KeySearch, Any, Question]]] = {}
+        for each in waiting:
+            by_element.setdefault(each[2].element, []).append(each)
+        n_steps = len(self.op.steps)
+        for element, asking in by_element.items():
+            condition = self.op.conditions[element]
+            assert condition is not None
+            own = element if element < n_steps else None
+            answers = self.columns.answers(condition, own, [question for _, _, question in asking])
+            for (search, generator, _), answer in zip(asking, answers, strict=True):
+                self._go_on(search, generator, answer, further)
+        return further
+
+    def _go_on(self, search: KeySearch, generator: Any, answer: Any, waiting: list[Any]) -> None:
+        try:
+            waiting.append((search, generator, generator.send(answer)))
+        except StopIteration:
+            pass
+        except SkipError as problem:
+            kind, name = self.op.operation.skip
+            key = self.parent.keys.shown(int(self.of[search.found[-1].rows[0]]))
+            hint = 'use skip="past_last" or "next_row"'
+            raise OperatorError(
+                f"the search cannot go on at the {kind} row of {name}{key}", got=str(problem), hint=hint
+            ) from None
+
+    # ---- what comes of it
+
+    def _found(self) -> Iterator[Found]:
+        for search in self.searches:
+            yield from search.found
+
+    def results(self) -> tuple[pa.Table, pa.Table | None]:
+        """Return the results by time and key, and late rows."""
+        op, parent = self.op, self.parent
+        layout, kind = op.layout, op.layout.spec.time_kind
+        every = list(self._found())
+        matches = [found for found in every if found.kind == "match"]
+        late = self._late([found for found in every if found.kind != "match"])
+        if not matches:
+            return layout.result_schema.empty_table(), late
+        views = MatchRows.of([m.rows for m in matches], [m.steps for m in matches])
+        decided = np.array([m.decided_us for m in matches], np.int64)
+        ends = np.array([m.rows[-1] for m in matches], np.int64)
+        firsts = np.array([m.rows[0] for m in matches], np.int64)
+        of = self.of[firsts]
+        order = in_result_order(parent.keys.keys, op.names, of, decided)
+        measures = [self.columns.measures(measure, views, ends) for _, measure in op.operation.measures]
+        schema = layout.result_schema
+        if not op.numbered:
+            start = unstamp(self.times[firsts], kind)
+            end = unstamp(np.array([m.end_us for m in matches], np.int64), kind)
+            leading = [pick(parent.keys.keys[name], of) for name in op.names]
+            columns = [*leading, start, end, unstamp(decided, kind), *measures]
+            fitted = [_typed(column, field.type) for column, field in zip(columns, schema, strict=True)]
+            return pick(pa.Table.from_arrays(fitted, schema=schema), order), late
+        number = np.zeros(len(matches), np.int64)
+        seen = parent.number.copy()
+        for place in np.lexsort((firsts, of)).tolist():
+            seen[of[place]] += 1
+            number[place] = seen[of[place]]
+        parent.number = seen
+        each = np.argsort(order)
+        row_order = np.lexsort((np.arange(len(views.rows)), each[views.ids]))
+        rows, ids = views.rows[row_order], views.ids[row_order]
+        names = list(op.steps)
+        users = op.users(self.rows)
+        own = [pick(whole(users[f.name]), rows) for f in schema if f.name in op.user_names]
+        told = [pa.array([names[s] for s in views.steps[row_order]]), pa.array(number[ids]), unstamp(decided[ids], kind)]
+        columns = [*own, *told, *(pick(m, ids) for m in measures)]
+        return pa.Table.from_arrays([_typed(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema), late
+
+    def _late(self, found: list[Found]) -> pa.Table | None:
+        """Return rows that were given up as starts, and rows of starts whose time is over, in the late layout."""
+        if not found:
+            return None
+        op = self.op
+        reasons = [LIMIT if one.kind == "limit" else TIMED_OUT for one in found for _ in one.rows]
+        rows = pick(self.rows, np.array([row for one in found for row in one.rows], np.int64))
+        return op.late_rows(rows, pa.array(reasons, pa.string()), self.parent.step.moment.watermark_us)
+
+
+def _typed(column: Any, type_: pa.DataType) -> Any:
+    return column if column.type == type_ else column.cast(type_)

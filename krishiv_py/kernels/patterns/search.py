@@ -1,0 +1,396 @@
+"""The search for a pattern in the rows of one key: the first start that is not decided, and the ways from there in order.
+
+A way that fails goes back to the last choice that is left. Where the rows of a key end before the answer is known, the start is
+undecided, and so are those after it. All that a search looks at is settled, so what it decides holds for ever; it notes the
+last point in time that it depended on, which is the event time of its result.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Generator
+from typing import Final, Literal, TypeAlias
+
+import attrs
+
+from krishiv_py.kernels.patterns.program import LOOP, MATCH, TAKE, Program
+from krishiv_py.plan.durations import END_OF_TIME
+from krishiv_py.plan.matching import SkipTo
+
+ANY_ROW: Final = -1
+"""The bits of conditions where any further row may decide."""
+_BLOCK: Final = 1_024
+_WIDE: Final = 1 << 20
+"""So many rows of matches are looked at at once."""
+_MOST_WAYS: Final = 1_000_000
+"""A start that has tried so many ways is given up."""
+Kind: TypeAlias = Literal["match", "limit", "timeout"]
+Answers: TypeAlias = "Generator[Question, list[bool], None]"
+
+
+@attrs.define(eq=False)
+class Question:
+    """Rows for which a condition is asked that depends on the rows of the match.
+
+    Attributes
+    ----------
+    element : int
+        The condition.
+    rows : range
+        The rows.
+    steps, taken : list of int
+        The rows of the match so far, with the step of each.
+    in_run : bool
+        Whether each row is asked for as if those before it belonged to the match, too.
+    """
+
+    element: int
+    rows: range
+    steps: list[int]
+    taken: list[int]
+    in_run: bool
+
+
+@attrs.frozen(eq=False)
+class Found:
+    """A start that was decided otherwise than by finding nothing.
+
+    Attributes
+    ----------
+    kind : {"match", "limit", "timeout"}
+        A match; a row that was given up as a start; rows of a start whose time is over.
+    steps, rows : list of int
+        The rows, with the step of each.
+    decided_us, end_us : int
+        When it was decided, and when the match ends.
+    """
+
+    kind: Kind
+    steps: list[int]
+    rows: list[int]
+    decided_us: int
+    end_us: int
+
+
+@attrs.frozen(eq=False)
+class Settings:
+    """What all searches of a stage share.
+
+    Attributes
+    ----------
+    program : Program
+        The pattern.
+    within_us, after_us : int or None
+        How long a match may take, and how long nothing may follow it.
+    skip : (SkipTo, int)
+        Where the search goes on after a match, with the number of the step.
+    most_rows : int
+        How many rows a start may look at.
+    asked : int
+        The conditions, as bits, that depend on the rows of the match.
+    timeouts : bool
+        Whether rows of a start whose time is over are wanted.
+    ends_early : bool
+        Whether absence beyond the largest event time does not count when the input ends.
+    """
+
+    program: Program
+    within_us: int | None
+    after_us: int | None
+    skip: tuple[SkipTo, int]
+    most_rows: int
+    asked: int
+    timeouts: bool
+    ends_early: bool
+
+
+@attrs.frozen(eq=False)
+class StepRows:
+    """The rows of a step, of many keys.
+
+    Attributes
+    ----------
+    times : list of int
+        Event times, µs.
+    bits : list of int
+        The conditions that each fulfils.
+    starts : list of int
+        The rows with which a match can begin.
+    stops : dict of int to list of int
+        For bits of conditions, the rows that fulfil one of them.
+    settled_us : int
+        Before this time there are no further rows.
+    newest_us : int or None
+        The largest event time, once the input has ended.
+    """
+
+    times: list[int]
+    bits: list[int]
+    starts: list[int]
+    stops: dict[int, list[int]]
+    settled_us: int
+    newest_us: int | None
+
+
+class UndecidedError(Exception):
+    """A start is not decided."""
+
+
+class SkipError(Exception):
+    """The search would go on at the same start, or at a step without rows."""
+
+
+@attrs.define(eq=False)
+class _Block:
+    """Answers that are known: for rows from `begin` on, while the match has the rows that it had."""
+
+    begin: int
+    taken: int
+    in_run: bool
+    answers: list[bool]
+
+
+class KeySearch:
+    """Searches the rows of one key.
+
+    Attributes
+    ----------
+    found : list of Found
+        What was decided.
+    at : int
+        The first row that is undecided; the end of the rows when all are decided.
+    until_us : int
+        When it is decided at the latest.
+    bits : int
+        The conditions of rows that may decide it before.
+    dropped : int
+        How many absences did not count at the end of the input.
+    """
+
+    def __init__(self, settings: Settings, rows: StepRows, begin: int, end: int) -> None:
+        self.settings, self.rows, self.end = settings, rows, end
+        self.at = begin
+        self.found: list[Found] = []
+        self.until_us, self.bits, self.dropped = END_OF_TIME, 0, 0
+        self._failed: set[tuple[int, int]] = set()
+        self._floor = rows.times[begin]
+        self._forgets = settings.within_us is not None
+        """Whether a way that failed for one start may not fail for a later one."""
+
+    def run(self) -> Answers:
+        """Decide starts as long as the rows allow; yields what is asked, and is sent the answers."""
+        starts, end, name = self.rows.starts, self.end, self.settings.skip
+        place = bisect_left(starts, self.at)
+        while place < len(starts) and starts[place] < end:
+            self.at = start = starts[place]
+            try:
+                found = yield from self._attempt(start)
+            except UndecidedError:
+                return
+            next_row = start + 1
+            if found is not None:
+                self.found.append(found)
+                if found.kind == "match":
+                    next_row = self._after(found, name, start)
+            place = bisect_left(starts, next_row, place)
+        self.at = end
+
+    @staticmethod
+    def _after(found: Found, skip: tuple[SkipTo, int], start: int) -> int:
+        kind, step = skip
+        if kind == "past_last":
+            return found.rows[-1] + 1
+        if kind == "next_row":
+            return start + 1
+        places = [row for of, row in zip(found.steps, found.rows, strict=True) if of == step]
+        if not places:
+            raise SkipError("the step has no row in the match")
+        row = places[0] if kind == "first" else places[-1]
+        if row == start:
+            raise SkipError("it is the first row of the match")
+        return row
+
+    def _attempt(self, start: int) -> Generator[Question, list[bool], Found | None]:  # a machine
+        """Try the ways from a start in the order of preference."""
+        settings, rows, times, all_bits = self.settings, self.rows, self.rows.times, self.rows.bits
+        code, asked = settings.program.code, settings.asked
+        limit = END_OF_TIME if settings.within_us is None else times[start] + settings.within_us
+        stop = self.end if limit == END_OF_TIME else bisect_left(times, limit, start, self.end)
+        closed = stop < self.end or rows.newest_us is not None or limit <= rows.settled_us
+        hard = start + settings.most_rows
+        self._start, self._limit, self._stop, self._closed = start, limit, min(stop, hard), closed
+        self._given_up = hard < stop
+        self._decided = times[start]
+        self._timed_out: Found | None = None
+        steps: list[int] = []
+        taken: list[int] = []
+        self._steps, self._taken = steps, taken
+        self._blocks: dict[int, _Block] = {}
+        choices: list[tuple[int, int, int, int]] = []
+        trail: list[tuple[int, int]] = []
+        visited: set[tuple[int, int]] = set()
+        pc, row, tries = settings.program.start, start, 0
+        while True:
+            instruction = code[pc]
+            kind = instruction.kind
+            if kind == TAKE:
+                element = instruction.element
+                place = row
+                if not asked:
+                    if taken and instruction.relaxed:
+                        stops = rows.stops[1 << element | instruction.without]
+                        found = bisect_left(stops, row)
+                        place = stops[found] if found < len(stops) and stops[found] < self._stop else self._stop
+                    if place >= self._stop:
+                        if self._beyond(ANY_ROW if not instruction.relaxed else 1 << element | instruction.without):
+                            return self._give_up()
+                        fits = False
+                    else:
+                        self._look(place)
+                        fits = bool(all_bits[place] >> element & 1)
+                else:
+                    fits, place = yield from self._ask_on(
+                        element, row, instruction.relaxed and bool(taken), instruction.without
+                    )
+                    if place < 0:
+                        return self._give_up()
+                if fits:
+                    steps.append(element)
+                    taken.append(place)
+                    pc, row = instruction.goto, place + 1
+                    continue
+            elif kind == MATCH:
+                if not taken:
+                    return None
+                done = yield from self._nothing_after(taken[-1])
+                if done is not None:
+                    if done < 0:
+                        return self._give_up()
+                    end_us = times[taken[-1]] if settings.program.after is None else done
+                    self._floor = max(self._floor, self._decided)
+                    return Found("match", steps, taken, self._floor, end_us)
+            else:
+                repeats = kind == LOOP and any(at == pc for at, n in reversed(trail) if n == len(taken))
+                if not repeats and (asked or ((pc, row) not in visited and (pc, row) not in self._failed)):
+                    visited.add((pc, row))
+                    choices.append((instruction.other, row, len(taken), len(trail)))
+                    if kind == LOOP:
+                        trail.append((pc, len(taken)))
+                    pc = instruction.goto
+                    continue
+            if not choices:
+                break
+            tries += 1
+            if asked and tries > _MOST_WAYS:
+                return self._give_up()
+            pc, row, had, trailed = choices.pop()
+            if had < len(taken):
+                del steps[had:], taken[had:]
+                self._blocks = {key: block for key, block in self._blocks.items() if block.taken <= had}
+            del trail[trailed:]
+        self._floor = max(self._floor, self._decided)
+        if self._timed_out is not None:
+            return self._timed_out
+        if not asked and (not self._forgets or self._decided < limit):
+            self._failed |= {state for state in visited if state[1] > start}
+        return None
+
+    def _look(self, row: int) -> None:
+        self._decided = max(self._decided, self.rows.times[row])
+
+    def _beyond(self, bits: int) -> bool:
+        """Return whether a start is to be given up that needs a row which is not there; else the way fails, or waits."""
+        if self._given_up:
+            return True
+        if not self._closed:
+            self.until_us, self.bits = self._limit, bits
+            raise UndecidedError
+        end_us = self._limit if self._limit != END_OF_TIME else self.rows.newest_us
+        assert end_us is not None
+        self._decided = max(self._decided, end_us)
+        if self.settings.timeouts and self._limit != END_OF_TIME and self._timed_out is None and self._taken:
+            steps, taken = self._steps.copy(), self._taken.copy()
+            self._timed_out = Found("timeout", steps, taken, self._limit, self._limit)
+        return False
+
+    def _give_up(self) -> Found:
+        start = self._start
+        last = min(start + self.settings.most_rows, self.end - 1)
+        self._floor = max(self._floor, self.rows.times[last])
+        return Found("limit", [-1], [start], self._floor, self._floor)
+
+    def _nothing_after(self, last: int) -> Generator[Question, list[bool], int | None]:
+        """Return up to when nothing came after the last row; None where something did, -1 to give the start up."""
+        element, times = self.settings.program.after, self.rows.times
+        if element is None:
+            return times[last]
+        assert self.settings.after_us is not None
+        deadline = min(times[last] + self.settings.after_us, self._limit)
+        stop = bisect_left(times, deadline, last, self.end)
+        over = min(stop, self._start + self.settings.most_rows)
+        if not self.settings.asked:
+            stops = self.rows.stops[1 << element]
+            found = bisect_left(stops, last + 1)
+            came = found < len(stops) and stops[found] < over
+            place = stops[found] if came else over
+        else:
+            came, place = False, last + 1
+            while place < over and not came:
+                came = yield from self._asked(element, place, over, in_run=False)
+                place += not came
+        if came:
+            self._look(place)
+            return None
+        if over < stop:
+            return -1
+        newest = self.rows.newest_us
+        if newest is None and deadline > self.rows.settled_us:
+            self.until_us, self.bits = deadline, ANY_ROW if self.settings.asked else 1 << element
+            raise UndecidedError
+        if newest is not None and self.settings.ends_early and deadline > newest:
+            self.dropped += 1
+            self._decided = max(self._decided, newest)
+            return None
+        self._decided = max(self._decided, deadline)
+        return deadline
+
+    def _ask_on(self, element: int, row: int, relaxed: bool, without: int) -> Generator[Question, list[bool], tuple[bool, int]]:
+        """Return whether a row fits, and which; -1 to give the start up."""
+        while True:
+            if row >= self._stop:
+                return False, (-1 if self._beyond(ANY_ROW) else row)
+            self._look(row)
+            if (yield from self._asked(element, row, self._stop, in_run=not relaxed)):
+                return True, row
+            if not relaxed:
+                return False, row
+            for other in _bits_of(without):
+                if (yield from self._asked(other, row, self._stop, in_run=False)):
+                    return False, row
+            row += 1
+
+    def _asked(self, element: int, row: int, stop: int, *, in_run: bool) -> Generator[Question, list[bool], bool]:
+        """Return whether a row fulfils a condition, which is asked for with those that come after it."""
+        if not self.settings.asked >> element & 1:
+            return bool(self.rows.bits[row] >> element & 1)
+        block, had = self._blocks.get(element), len(self._taken)
+        many = 1
+        if block is not None and block.in_run == in_run:
+            place = row - block.begin
+            same = had == block.taken
+            if in_run and place and had == block.taken + place:
+                same = self._taken[-1] == row - 1 and set(self._steps[block.taken :]) == {element}
+            elif in_run and place:
+                same = False
+            if same and 0 <= place < len(block.answers):
+                return block.answers[place]
+            if same and place == len(block.answers):
+                many = min(4 * len(block.answers), _BLOCK, max(1, _WIDE // (had + 1)))
+        rows = range(row, min(row + many, stop))
+        answers = yield Question(element, rows, self._steps.copy(), self._taken.copy(), in_run)
+        self._blocks[element] = _Block(row, had, in_run, answers)
+        return answers[0]
+
+
+def _bits_of(bits: int) -> list[int]:
+    return [number for number in range(bits.bit_length()) if bits >> number & 1]

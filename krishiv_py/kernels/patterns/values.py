@@ -1,0 +1,191 @@
+"""Conditions and measures of patterns as columns: over rows, over rows before them, and over rows of matches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.kernels.aggregates import Rows, kernel_for
+from krishiv_py.kernels.aggregates.base import as_array
+from krishiv_py.kernels.columns.evaluate import argument, evaluate, expr_type
+from krishiv_py.kernels.columns.layout import whole
+from krishiv_py.kernels.patterns.search import Question
+from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.selections import First
+from krishiv_py.plan.expressions.expr import columns_of
+from krishiv_py.plan.matching import MatchExpr, is_positional
+
+
+class MatchRows:
+    """Rows of matches, one match after the other.
+
+    Parameters
+    ----------
+    rows : ndarray of int64
+        The rows.
+    steps : ndarray of int64
+        The step of each.
+    ids : ndarray of int64
+        The match of each, ascending.
+    n : int
+        How many matches there are.
+    """
+
+    def __init__(self, rows: Ints, steps: Ints, ids: Ints, n: int) -> None:
+        self.rows, self.steps, self.ids, self.n = rows, steps, ids, n
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]], steps: Sequence[Sequence[int]]) -> MatchRows:
+        """Return those of some matches."""
+        counts = np.array([len(each) for each in rows], np.int64)
+        flat = [np.fromiter((x for each in parts for x in each), np.int64, int(counts.sum())) for parts in (rows, steps)]
+        return cls(flat[0], flat[1], np.repeat(np.arange(len(rows)), counts), len(rows))
+
+    def of_step(self, step: int | None) -> MatchRows:
+        """Return the rows of one step; all for None."""
+        if step is None:
+            return self
+        mine = self.steps == step
+        return MatchRows(self.rows[mine], self.steps[mine], self.ids[mine], self.n)
+
+    def place(self, offset: int, *, first: bool) -> Ints:
+        """Return of each match the row so many places from its first, or its last one; -1 where there is none."""
+        begins = np.searchsorted(self.ids, np.arange(self.n + 1))
+        low, high = begins[:-1], begins[1:]
+        at = low + offset if first else high - 1 - offset
+        there = (at < high) & (at >= low)
+        places = np.full(self.n, -1)
+        places[there] = self.rows[at[there]]
+        return places
+
+
+class Columns:
+    """The rows of a step under the names that users know, and what is computed of them.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        The rows, with the hidden columns of rows before them.
+    times : ndarray of int64
+        Their event times, µs.
+    steps : dict of str to int
+        The numbers of the steps.
+    """
+
+    def __init__(self, table: pa.Table, times: Ints, steps: dict[str, int]) -> None:
+        self.table, self.times, self.steps = table, times, steps
+
+    def holds(self, condition: MatchExpr | None) -> Mask:
+        """Return the rows for which a condition is true that does not depend on a match."""
+        if condition is None:
+            return np.ones(self.table.num_rows, np.bool_)
+        return _true(evaluate(condition.expr, _batch(self.table)))
+
+    def answers(self, condition: MatchExpr, own: int | None, asked: Sequence[Question]) -> list[list[bool]]:
+        """Return for the rows of each question whether the condition is true, which depends on the match so far."""
+        lengths = [len(question.rows) for question in asked]
+        rows = np.concatenate([np.arange(q.rows.start, q.rows.stop) for q in asked])
+        columns = {}
+        for value in condition.values:
+            step = None if value.step is None else self.steps[value.step]
+            mine = own is not None and step in (own, None)
+            before = [
+                np.array([row for row, of in zip(q.taken, q.steps, strict=True) if step in (of, None)], np.int64) for q in asked
+            ]
+            if is_positional(value.call):
+                places = [_places(value.call, q, b, mine=mine) for q, b in zip(asked, before, strict=True)]
+                columns[value.name] = self._at(value.call, np.concatenate(places))
+            else:
+                columns[value.name] = self.value(value.call, _views(asked, before, mine=mine))
+        holds = _true(self._evaluated(condition, rows, columns)).tolist()
+        ends = np.cumsum(lengths).tolist()
+        return [holds[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+    def measures(self, measure: MatchExpr, matches: MatchRows, ends: Ints) -> pa.Array:
+        """Return a measure of each match; `ends` are their last rows."""
+        columns = {}
+        for value in measure.values:
+            step = None if value.step is None else self.steps[value.step]
+            columns[value.name] = self.value(value.call, matches.of_step(step))
+        return self._evaluated(measure, ends, columns)
+
+    def value(self, call: AggCall, views: MatchRows) -> pa.Array:
+        """Return what a call gives for the rows of each match."""
+        if is_positional(call):
+            first, offset = isinstance(call, First), getattr(call, "offset", 0)
+            return self._at(call, views.place(offset, first=first))
+        kernel = kernel_for(call, pa.bool_() if call._counts_rows else expr_type(call.arg, self.table.schema))
+        picked = None
+        if not call._counts_rows or call.where is not None:
+            arg = call.arg if not call._counts_rows else call.where
+            assert arg is not None
+            picked = argument(arg, call.where, _batch(pick(self.table, views.rows)))
+        partials = kernel.create(Rows(picked, self.times[views.rows], views.ids, views.n))
+        return as_array(kernel.finish(partials))
+
+    def _at(self, call: AggCall, places: Ints) -> pa.Array:
+        """Return the argument of a call in some rows, null where there is none."""
+        there = np.flatnonzero(places >= 0)
+        values = evaluate(call.arg, _batch(pick(self.table, places[there])))
+        if len(there) == len(places):
+            return values
+        back = np.full(len(places), -1)
+        back[there] = np.arange(len(there))
+        return values.take(pa.array(back, mask=back < 0))
+
+    def _evaluated(self, expr: MatchExpr, rows: Ints, columns: dict[str, pa.Array]) -> pa.Array:
+        names = [name for name in sorted(columns_of(expr.expr)) if name not in columns]
+        given: dict[str, Any] = {name: pick(whole(self.table[name]), rows) for name in names}
+        every = given | columns
+        if not every:
+            every = {"": pa.nulls(len(rows))}
+        return evaluate(expr.expr, pa.RecordBatch.from_arrays(list(every.values()), names=list(every)))
+
+
+def _places(call: AggCall, question: Question, before: Ints, *, mine: bool) -> Ints:
+    """Return the row whose value a call gives, for each row that is asked for; -1 where there is none."""
+    number = np.arange(len(question.rows))
+    own = (number + 1 if question.in_run else np.ones_like(number)) * mine
+    offset = getattr(call, "offset", 0)
+    at = np.full(len(number), offset) if isinstance(call, First) else len(before) + own - 1 - offset
+    at[at >= len(before) + own] = -1
+    first = question.rows.start + (0 if question.in_run else number)
+    known = np.append(before, -1)
+    return np.where(at < 0, -1, np.where(at < len(before), known[np.clip(at, 0, len(before))], first + at - len(before)))
+
+
+def _views(asked: Sequence[Question], before: list[Ints], *, mine: bool) -> MatchRows:
+    """Return the rows that count in each row that is asked for."""
+    rows, counts = [], []
+    for question, known in zip(asked, before, strict=True):
+        for place in range(len(question.rows)):
+            first = 0 if question.in_run else place
+            own = np.arange(question.rows.start + first, question.rows.start + place + 1) if mine else known[:0]
+            rows += [known, own]
+            counts.append(len(known) + len(own))
+    every = np.concatenate(rows)
+    return MatchRows(every, every, np.repeat(np.arange(len(counts)), counts), len(counts))
+
+
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([whole(column) for column in table.columns], schema=table.schema)
+
+
+def _true(values: pa.Array) -> Mask:
+    holds: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
+    return holds
+
+
+def measure_type(measure: MatchExpr, schema: pa.Schema) -> pa.DataType:
+    """Return the type of a condition or a measure over rows of a `schema`."""
+    fields = list(schema)
+    for value in measure.values:
+        call = value.call
+        type_ = pa.bool_() if call._counts_rows else expr_type(call.arg, schema)
+        fields.append(pa.field(value.name, type_ if is_positional(call) else kernel_for(call, type_).result_type))
+    return expr_type(measure.expr, pa.schema(fields))

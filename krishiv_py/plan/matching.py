@@ -1,0 +1,313 @@
+"""The search for a pattern as the operation of a stage, and the values of matched rows that its expressions name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.errors import ExpressionError, PlanError, shown, unknown_column
+from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.selections import First, Last
+from krishiv_py.plan.durations import show_instant, show_us, time_point_us
+from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, identity_of, replaced
+from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing, refuse_firings
+from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
+from krishiv_py.plan.patterns import Chain, Prev, steps_of
+from krishiv_py.plan.processing import AtEnd, waiting_rows
+
+START, END, MATCHED, STEP, NUMBER = "match_start", "match_end", "matched_at", "step", "match_number"
+LIMIT, TIMED_OUT = "pattern_limit", "no_match"
+"""Reasons in the late output: of a row that was given up as a start, and of the rows of a start whose time is over."""
+SkipTo: TypeAlias = Literal["past_last", "next_row", "first", "last"]
+RowsOf: TypeAlias = Literal["one", "all"]
+Timeouts: TypeAlias = Literal["count", "side_output"]
+_HIDDEN: Final = "\x00v"
+
+
+@attrs.frozen(eq=False)
+class MatchValue:
+    """A value of rows that a match has so far.
+
+    Attributes
+    ----------
+    name : str
+        The hidden column that an expression reads it from.
+    call : AggCall
+        What is computed, over the columns of the rows.
+    step : str or None
+        The step of which rows count; None for all rows of the match.
+    """
+
+    name: str
+    call: AggCall
+    step: str | None
+
+
+@attrs.frozen(eq=False)
+class MatchExpr:
+    """An expression over a row, rows before it, and rows of a match.
+
+    Attributes
+    ----------
+    expr : Expr
+        It, with hidden columns in the place of what is not of the row.
+    values : tuple of MatchValue
+        Those of rows of the match.
+    """
+
+    expr: Expr
+    values: tuple[MatchValue, ...] = ()
+
+
+@attrs.define(eq=False)
+class ExprReader:
+    """Reads expressions that name steps: ``first("placed.amount")``.
+
+    Attributes
+    ----------
+    steps : collection of str
+        The names of steps.
+    columns : collection of str
+        The columns of rows.
+    before : list of (str, Prev)
+        The values of rows before that were read, each with its hidden column.
+    """
+
+    steps: Collection[str]
+    columns: Collection[str]
+    before: list[tuple[str, Prev]] = attrs.field(factory=list)
+
+    def condition(self, expr: Expr, where: str, own: str | None) -> MatchExpr:
+        """Return a condition of a row; `own` is its step, under which it counts itself."""
+        return self._read(expr, where, lambda step, call: step in (own, None) and _is_this_row(call) and bool(own), own)
+
+    def measure(self, expr: Expr) -> MatchExpr:
+        """Return a measure of a match; a column by itself is that of the last row."""
+        return self._read(expr, "measures", lambda step, call: False, None, of_last=True)
+
+    def _read(
+        self, expr: Expr, where: str, plain: Callable[[str | None, AggCall], bool], own: str | None, *, of_last: bool = False
+    ) -> MatchExpr:
+        values: dict[object, MatchValue] = {}
+
+        def value(call: AggCall, step: str | None) -> Expr:
+            if plain(step, call):
+                return call.arg
+            identity = (step, identity_of(call))
+            if identity not in values:
+                values[identity] = MatchValue(f"{_HIDDEN}{len(values)}", call, step)
+            return Col(values[identity].name)
+
+        def swap(node: Expr) -> Expr:
+            if isinstance(node, AggCall):
+                return value(*self._of_step(node, where))
+            if isinstance(node, Prev):
+                return Col(self._before(node, where))
+            if isinstance(node, Col):
+                step, name = self._column(node.name, where)
+                if (step is not None and step != own) or of_last:
+                    return value(Last(Col(name)), step)
+                return Col(name)
+            return node
+
+        return MatchExpr(replaced(expr, swap), tuple(values.values()))
+
+    def _before(self, node: Prev, where: str) -> str:
+        arg = replaced(node.arg, lambda part: Col(self._column(part.name, where)[1]) if isinstance(part, Col) else part)
+        read = Prev(arg, node.rows)
+        for name, known in self.before:
+            if identity_of(known) == identity_of(read):
+                return name
+        self.before.append((f"\x00p{len(self.before)}", read))
+        return self.before[-1][0]
+
+    def _column(self, name: str, where: str) -> tuple[str | None, str]:
+        """Return the step and the column that a name means."""
+        step, _, column = name.partition(".")
+        if name in self.columns or name == "*":
+            return None, name
+        if step in self.steps and column in self.columns:
+            return step, column
+        if column and column in self.columns:
+            raise unknown_column(step, list(self.steps), f"{where}: {name}: step")
+        raise unknown_column(column if step in self.steps and column else name, list(self.columns), where)
+
+    def _of_step(self, call: AggCall, where: str) -> tuple[AggCall, str | None]:
+        """Return a call over the columns of rows, and the step whose rows it is over."""
+        call = attrs.evolve(call, name=None)
+        if call.over_us is not None:
+            raise ExpressionError(f"{where}: a pattern has no range to look back", got=repr(call), hint="leave .over(...) out")
+        if (
+            isinstance(call.arg, Col)
+            and call.func == "count"
+            and call.arg.name in self.steps
+            and call.arg.name not in self.columns
+        ):
+            return attrs.evolve(call, arg=Col("*")), call.arg.name
+        parts = [part for part in (call.arg, call.where) if part is not None]
+        found = {self._column(name, where) for part in parts for name in columns_of(part)}
+        named = {step for step, name in found if name != "*"} or {None}
+        if len(named) > 1:
+            hint = "name columns of one step in one call"
+            raise ExpressionError(f"{where}: {call.func} over rows of several steps", got=repr(call), hint=hint)
+
+        def plain(part: Expr) -> Expr:
+            return replaced(part, lambda node: Col(self._column(node.name, where)[1]) if isinstance(node, Col) else node)
+
+        return attrs.evolve(call, arg=plain(call.arg), where=None if call.where is None else plain(call.where)), named.pop()
+
+
+def _is_this_row(call: AggCall) -> bool:
+    return isinstance(call, Last) and call.offset == 0 and call.where is None
+
+
+def is_positional(call: AggCall) -> bool:
+    """Return whether a call gives the value of one row by its place."""
+    return isinstance(call, (First, Last)) and call.where is None
+
+
+@attrs.frozen(eq=False)
+class Matching(Operation):
+    """Every key's rows are searched for a pattern, in event time.
+
+    Attributes
+    ----------
+    pattern : Chain
+        The pattern.
+    conditions : tuple of (str, MatchExpr or None)
+        The condition of each step, by its name.
+    absences : tuple of MatchExpr
+        The conditions of rows that may not come, in the order in which the pattern names them.
+    before : tuple of (str, Prev)
+        Values of rows before that are read.
+    measures : tuple of (str, MatchExpr)
+        What results say of a match.
+    fields : pyarrow.Schema
+        The columns of measures.
+    within_us : int or None
+        How long a match may take, µs.
+    skip : (SkipTo, str)
+        Where the search goes on after a match: with the step, for ``first`` and ``last``.
+    rows : {"one", "all"}
+        Whether a match is one result, or one for each row.
+    timeouts : {"count", "side_output"}
+        Whether rows of a start whose time is over go to the late output.
+    at_end : {"fire", "seen"}
+        Whether absence beyond the largest event time counts when the input ends.
+    most_rows : int
+        How many rows a start may look at.
+    time : str
+        The column of the event time.
+    """
+
+    kind: ClassVar[str] = "match"
+    nature: ClassVar[OperationTraits] = OperationTraits("Match")
+    remembers: ClassVar[bool] = True
+    by_clock: ClassVar[bool] = True
+    waiting: ClassVar[tuple[str, str]] = (
+        "nothing waits: no row that a match could begin with is undecided",
+        "starts of matches wait for more rows, or for the watermark",
+    )
+    late_by: ClassVar[LateBy] = "time"
+    pattern: Chain
+    conditions: tuple[tuple[str, MatchExpr | None], ...]
+    absences: tuple[MatchExpr, ...]
+    before: tuple[tuple[str, Prev], ...]
+    measures: tuple[tuple[str, MatchExpr], ...]
+    fields: pa.Schema
+    within_us: int | None = None
+    skip: tuple[SkipTo, str] = ("past_last", "")
+    rows: RowsOf = "one"
+    timeouts: Timeouts = "count"
+    at_end: AtEnd = "fire"
+    most_rows: int = 100_000
+    order_by: tuple[str, ...] = ()
+    time: str = ""
+
+    @property
+    def steps(self) -> dict[str, MatchExpr | None]:
+        """Return the condition of each step."""
+        return dict(self.conditions)
+
+    def identity(self) -> dict[str, str]:
+        steps = {one.name: repr(one.condition) for one in steps_of(self.pattern)}
+        of_pattern = {"pattern": repr(self.pattern), "steps": repr(steps), "before": repr([repr(p) for _, p in self.before])}
+        return of_pattern | {"within_us": repr(self.within_us), "rows": self.rows, "order_by": repr(self.order_by)}
+
+    def describe(self) -> str:
+        within = "" if self.within_us is None else f", within {show_us(self.within_us)}"
+        kind, name = self.skip
+        places = {"past_last": "", "next_row": "the next row"}
+        goes_on = places.get(kind, f"the {kind} row of {name}")
+        after = f", the next one from {goes_on} on" if goes_on else ""
+        return f"{self.pattern!r}{within}{after}"
+
+    def warnings(self) -> tuple[str, ...]:
+        if self.within_us is not None or not _is_unbounded(self.pattern):
+            return ()
+        return (
+            "the pattern has no end: rows of a key wait for ever for one that fits, up to max_rows_per_key; "
+            'write .match(..., within="1 h") to bound how long',
+        )
+
+    def result_time(self, time_column: str) -> ResultTime | None:
+        return ResultTime("row", MATCHED)
+
+    def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
+        return explicit.filled(emit="final")
+
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
+        refuse_firings(options, "a pattern", "a match is given once, and is never taken back")
+
+    def key_text(self, row: Mapping[str, Any]) -> str | None:
+        names = {name: f"state_{name}" if f"state_{name}" in row else name for name in ("start", "due", "held_rows")}
+        start, due = row[names["start"]], row[names["due"]]
+        parts = []
+        if start is not None:
+            parts.append(f"a match that begins at {show_instant(time_point_us(start, 'start'))} is not decided")
+        if due is not None:
+            parts.append(f"it is decided at {show_instant(time_point_us(due, 'due'))} at the latest")
+        held = row[names["held_rows"]]
+        return "; ".join([*parts, waiting_rows(held)] if held or not parts else parts)
+
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        return tuple(f.name for f in passing(row) if f.name not in self.keys or pa.types.is_floating(f.type))
+
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        at = pa.field(MATCHED, bound)
+        if self.rows == "one":
+            return [*(row.field(k) for k in self.keys), pa.field(START, bound), pa.field(END, bound), at, *self.fields]
+        return [*passing(row), pa.field(STEP, pa.string()), pa.field(NUMBER, pa.int64()), at, *self.fields]
+
+
+def _is_unbounded(pattern: Chain) -> bool:
+    return any(link.relaxed for link in pattern.links) or "+" in repr(pattern) or "*" in repr(pattern)
+
+
+def skip_of(text: object, steps: Collection[str]) -> tuple[SkipTo, str]:
+    """Return where the search goes on after a match, of a text such as ``"past_last"`` and ``"last up"``."""
+    hint = 'write skip="past_last", "next_row", to_first("a") or to_last("a")'
+    if not isinstance(text, str):
+        raise PlanError("`skip` is one text", got=shown(text), hint=hint)
+    if text in ("past_last", "next_row"):
+        return ("past_last", "") if text == "past_last" else ("next_row", "")
+    kind, _, name = text.partition(" ")
+    if kind not in ("first", "last"):
+        raise PlanError("`skip` says where the search goes on", got=shown(text), hint=hint)
+    if name not in steps:
+        raise unknown_column(name, list(steps), "skip: step")
+    return ("first", name) if kind == "first" else ("last", name)
+
+
+def to_first(name: str) -> str:
+    """Return the `skip` that goes on at the first row of the step `name`."""
+    return f"first {name}"
+
+
+def to_last(name: str) -> str:
+    """Return the `skip` that goes on at the last row of the step `name`."""
+    return f"last {name}"
