@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import ExpressionError, PlanError, shown, unknown_column
+from krishiv_py.errors import ColumnError, ExpressionError, PlanError, shown, unknown_column
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.selections import First, Last
 from krishiv_py.plan.durations import show_instant, show_us, time_point_us
 from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, identity_of, replaced
+from krishiv_py.plan.names import free
 from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing, refuse_firings
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.patterns import Chain, Prev, steps_of
@@ -24,7 +25,6 @@ LIMIT, TIMED_OUT = "pattern_limit", "no_match"
 SkipTo: TypeAlias = Literal["past_last", "next_row", "first", "last"]
 RowsOf: TypeAlias = Literal["one", "all"]
 Timeouts: TypeAlias = Literal["count", "side_output"]
-_HIDDEN: Final = "\x00v"
 
 
 @attrs.frozen(eq=False)
@@ -98,7 +98,9 @@ class ExprReader:
                 return call.arg
             identity = (step, identity_of(call))
             if identity not in values:
-                values[identity] = MatchValue(f"{_HIDDEN}{len(values)}", call, step)
+                taken = {*self.columns, *(known.name for known in values.values())}
+                text = f"{call.func}({'' if step is None else step + '.'}{'*' if call._counts_rows else call.arg!r})"
+                values[identity] = MatchValue(free(text.replace("`", ""), taken), call, step)
             return Col(values[identity].name)
 
         def swap(node: Expr) -> Expr:
@@ -121,7 +123,7 @@ class ExprReader:
         for name, known in self.before:
             if identity_of(known) == identity_of(read):
                 return name
-        self.before.append((f"\x00p{len(self.before)}", read))
+        self.before.append((free(repr(read).replace("`", ""), {*self.columns, *(known for known, _ in self.before)}), read))
         return self.before[-1][0]
 
     def _column(self, name: str, where: str) -> tuple[str | None, str]:
@@ -132,7 +134,7 @@ class ExprReader:
         if step in self.steps and column in self.columns:
             return step, column
         if column and column in self.columns:
-            raise unknown_column(step, list(self.steps), f"{where}: {name}: step")
+            raise unknown_step(step, self.steps, where)
         raise unknown_column(column if step in self.steps and column else name, list(self.columns), where)
 
     def _of_step(self, call: AggCall, where: str) -> tuple[AggCall, str | None]:
@@ -149,7 +151,7 @@ class ExprReader:
             return attrs.evolve(call, arg=Col("*")), call.arg.name
         parts = [part for part in (call.arg, call.where) if part is not None]
         found = {self._column(name, where) for part in parts for name in columns_of(part)}
-        named = {step for step, name in found if name != "*"} or {None}
+        named = {step for step, _ in found if step is not None} or {None}
         if len(named) > 1:
             hint = "name columns of one step in one call"
             raise ExpressionError(f"{where}: {call.func} over rows of several steps", got=repr(call), hint=hint)
@@ -288,6 +290,11 @@ def _is_unbounded(pattern: Chain) -> bool:
     return any(link.relaxed for link in pattern.links) or "+" in repr(pattern) or "*" in repr(pattern)
 
 
+def unknown_step(name: str, steps: Collection[str], where: str) -> ColumnError:
+    """Return the error for a step that a pattern does not have."""
+    return ColumnError(f"{where}: the pattern has no step {name!r}", got=shown(name), hint=f"its steps are {', '.join(steps)}")
+
+
 def skip_of(text: object, steps: Collection[str]) -> tuple[SkipTo, str]:
     """Return where the search goes on after a match, of a text such as ``"past_last"`` and ``"last up"``."""
     hint = 'write skip="past_last", "next_row", to_first("a") or to_last("a")'
@@ -299,7 +306,7 @@ def skip_of(text: object, steps: Collection[str]) -> tuple[SkipTo, str]:
     if kind not in ("first", "last"):
         raise PlanError("`skip` says where the search goes on", got=shown(text), hint=hint)
     if name not in steps:
-        raise unknown_column(name, list(steps), "skip: step")
+        raise unknown_step(name, steps, "skip")
     return ("first", name) if kind == "first" else ("last", name)
 
 

@@ -403,6 +403,8 @@ class Prev(Aggregate):
     """The value of the row of the same key so many rows before."""
 
     _called: ClassVar[str] = "a value of the row before"
+    _is_of: ClassVar[str] = "prev is the value of another row"
+    _belongs: ClassVar[str] = 'use it in a pattern: .key_by("user").match(step("rise", col("price") > prev("price")))'
     arg: Expr
     rows: int = 1
 

@@ -14,7 +14,7 @@ from krishiv_py.errors import ColumnError, ExpressionError, SchemaError, failure
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.expressions.constants import QuotedText, Scalar
-from krishiv_py.plan.expressions.expr import Col, Expr, Field, IsIn, Lit, aggregate_in, columns_of
+from krishiv_py.plan.expressions.expr import Aggregate, Col, Expr, Field, IsIn, Lit, aggregate_in, columns_of
 from krishiv_py.plan.expressions.trees import render, walk
 from krishiv_py.plan.names import encodable
 from krishiv_py.plan.row_classes import guessed_text, row_fields, schema_text
@@ -202,11 +202,10 @@ def require_columns(expr: Expr, schema: pa.Schema, where: str) -> None:
         raise unknown_column(name, schema.names, where)
 
 
-def misplaced(aggregate: Expr, where: str) -> ExpressionError:
+def misplaced(aggregate: Aggregate, where: str) -> ExpressionError:
     """Return the error for an aggregate where an expression over the columns of one row is needed."""
     then = "this step sees one row at a time"
-    hint = "call it in .agg(...) of a window, and use its column in a step after that"
-    return ExpressionError(f"{where}: an aggregate is computed from many rows", got=render(aggregate), then=then, hint=hint)
+    return ExpressionError(f"{where}: {aggregate._is_of}", got=render(aggregate), then=then, hint=aggregate._belongs)
 
 
 def _refuse_doubled(expr: Expr, schema: pa.Schema, where: str) -> None:

@@ -42,6 +42,10 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
             then="nested values have no order here",
             hint="name a field of it, or use collect_list",
         )
+    if getattr(call, "offset", 0):
+        then = "only a pattern counts rows from the first or the last one"
+        hint = f'leave the offset out, or find the rows with .match(...): {call.func}("a.price", 1)'
+        raise ExpressionError(f"{call.func} with an offset is for patterns", got=python_text(call), then=then, hint=hint)
     if type(call) not in KERNELS:  # loaded when a plan needs it
         import_module(f"{__name__}.{type(call).__module__.rpartition('.')[2]}")
     return KERNELS[type(call)](call, type_)

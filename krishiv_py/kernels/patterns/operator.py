@@ -149,7 +149,8 @@ class _MatchStep:
         self.ids = np.repeat(np.arange(keys.n), np.diff(keys.begins))
         self.counters: dict[str, int] = {}
         defaults = ((_HELD, 0), (_BITS, 0), (_START, UNSET), (_UNTIL, NEVER), (_NUMBER, 0))
-        self.held, self.mask, self.begun, self.until, self.number = (keys.numbers(*each) for each in defaults)
+        held, mask, begun, until, number = (keys.numbers(*each) for each in defaults)
+        self.held, self.mask, self.begun, self.until, self.number = held, mask, begun, until, number
         self.kept: dict[str, pa.Array] = {}
         self.fresh = self._with_rows_before(rows)
 
@@ -257,8 +258,8 @@ class _MatchStep:
         if self.step.ended:
             live[:] = False
         self.until[self.held == 0] = NEVER
-        numbers = (self.held, self.mask, self.begun, self.until, self.number)
-        own = dict(zip((_HELD, _BITS, _START, _UNTIL, _NUMBER), map(pa.array, numbers), strict=True)) | self.kept
+        of_key = (self.held, self.mask, self.begun, self.until, self.number)
+        own = dict(zip((_HELD, _BITS, _START, _UNTIL, _NUMBER), map(pa.array, of_key), strict=True)) | self.kept
         columns = [own[field.name] for field in op.values[:-2]]
         self.step.write(keys, live, columns, self.until)
         return results, late, self.counters
@@ -371,7 +372,7 @@ class _Searched:
         stops: dict[int, list[int]] = {}
         for instruction in op.program.code:
             if instruction.kind == TAKE and instruction.relaxed:
-                stops[1 << instruction.element | instruction.without] = []
+                stops[instruction.wanted] = []
         if op.program.after is not None:
             stops[1 << op.program.after] = []
         for mask in stops:

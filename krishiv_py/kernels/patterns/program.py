@@ -14,7 +14,7 @@ that can be left out is followed by two copies of the rest: one after it was tak
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import attrs
 
@@ -27,8 +27,7 @@ _MOST: Final = 20_000
 Rest: TypeAlias = Callable[[int], int]
 
 
-@attrs.define
-class Instruction:
+class Instruction(NamedTuple):
     """One instruction.
 
     Attributes
@@ -39,8 +38,8 @@ class Instruction:
         The condition that the row has to fulfil.
     relaxed : bool
         Whether rows that do not fit are passed over.
-    without : int
-        The conditions, as bits, of rows that may not be passed over.
+    wanted : int
+        The conditions, as bits, at which passing over ends: its own, and those of rows that may not be passed over.
     goto, other : int
         What comes next, and what is tried when that fails.
     """
@@ -48,7 +47,7 @@ class Instruction:
     kind: int
     element: int = -1
     relaxed: bool = False
-    without: int = 0
+    wanted: int = 0
     goto: int = -1
     other: int = -1
 
@@ -93,7 +92,8 @@ class _Compiler:
     def part(self, part: Pattern, relaxed: bool, without: int, rest: Rest) -> int:
         """Write a part of a pattern before the `rest`, which depends on what may not be passed over; return where it begins."""
         if isinstance(part, Step):
-            return self.add(Instruction(TAKE, self._steps[part.name], relaxed, without, rest(0)))
+            number = self._steps[part.name]
+            return self.add(Instruction(TAKE, number, relaxed, 1 << number | without, rest(0)))
         if isinstance(part, Either):
             after = _once(rest)
             return self._either([self.part(option, relaxed, without, after) for option in part.options])
@@ -121,7 +121,7 @@ class _Compiler:
         after = rest(0)
         if part.most is None:
             after = loop = self.add(Instruction(LOOP))
-            self._way(self.code[loop], part.greedy, self.part(part.part, relaxed, 0, lambda _: loop), rest(0))
+            self.code[loop] = _repetition(part, self.part(part.part, relaxed, 0, lambda _: loop), rest(0))
         last = part.least if part.most is None else part.most
         for number in reversed(range(1, last)):
             after = self._time(part, number, self.part(part.part, relaxed, 0, _goes_to(after)), rest(0))
@@ -132,15 +132,12 @@ class _Compiler:
 
     def _time(self, part: Repeated, number: int, more: int, enough: int) -> int:
         """Write one time of a repetition, which can be left out when there were enough before."""
-        if number < part.least:
-            return more
-        split = Instruction(LOOP)
-        self._way(split, part.greedy, more, enough)
-        return self.add(split)
+        return more if number < part.least else self.add(_repetition(part, more, enough))
 
-    @staticmethod
-    def _way(split: Instruction, greedy: bool, more: int, enough: int) -> None:
-        split.goto, split.other = (more, enough) if greedy else (enough, more)
+
+def _repetition(part: Repeated, more: int, enough: int) -> Instruction:
+    """Return what tries one more time first, or going on."""
+    return Instruction(LOOP, goto=more, other=enough) if part.greedy else Instruction(LOOP, goto=enough, other=more)
 
 
 def _goes_to(place: int) -> Rest:

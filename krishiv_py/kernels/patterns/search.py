@@ -14,11 +14,13 @@ from typing import Final, Literal, TypeAlias
 import attrs
 
 from krishiv_py.kernels.patterns.program import LOOP, MATCH, TAKE, Program
-from krishiv_py.plan.durations import END_OF_TIME
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.matching import SkipTo
 
 ANY_ROW: Final = -1
 """The bits of conditions where any further row may decide."""
+GIVEN_UP: Final = UNSET
+"""The end of a match for which too many rows were to be looked at."""
 _BLOCK: Final = 1_024
 _WIDE: Final = 1 << 20
 """So many rows of matches are looked at at once."""
@@ -173,6 +175,9 @@ class KeySearch:
         self.found: list[Found] = []
         self.until_us, self.bits, self.dropped = END_OF_TIME, 0, 0
         self._failed: set[tuple[int, int]] = set()
+        self._start = self._stop = self._last = begin
+        self._limit, self._decided = END_OF_TIME, UNSET
+        self._blocks: dict[int, _Block] = {}
         self._floor = rows.times[begin]
         self._forgets = settings.within_us is not None
         """Whether a way that failed for one start may not fail for a later one."""
@@ -210,73 +215,59 @@ class KeySearch:
             raise SkipError("it is the first row of the match")
         return row
 
-    def _attempt(self, start: int) -> Generator[Question, list[bool], Found | None]:  # a machine
+    def _attempt(self, start: int) -> Generator[Question, list[bool], Found | None]:
         """Try the ways from a start in the order of preference."""
-        settings, rows, times, all_bits = self.settings, self.rows, self.rows.times, self.rows.bits
-        code, asked = settings.program.code, settings.asked
-        limit = END_OF_TIME if settings.within_us is None else times[start] + settings.within_us
-        stop = self.end if limit == END_OF_TIME else bisect_left(times, limit, start, self.end)
-        closed = stop < self.end or rows.newest_us is not None or limit <= rows.settled_us
-        hard = start + settings.most_rows
-        self._start, self._limit, self._stop, self._closed = start, limit, min(stop, hard), closed
-        self._given_up = hard < stop
-        self._decided = times[start]
-        self._timed_out: Found | None = None
-        steps: list[int] = []
-        taken: list[int] = []
-        self._steps, self._taken = steps, taken
-        self._blocks: dict[int, _Block] = {}
+        settings, all_bits, all_stops = self.settings, self.rows.bits, self.rows.stops
+        code, asked, failed = settings.program.code, settings.asked, self._failed
+        self._begin(start)
+        stop, steps, taken = self._stop, self._steps, self._taken
         choices: list[tuple[int, int, int, int]] = []
         trail: list[tuple[int, int]] = []
         visited: set[tuple[int, int]] = set()
         pc, row, tries = settings.program.start, start, 0
         while True:
-            instruction = code[pc]
-            kind = instruction.kind
+            kind, element, relaxed, wanted, goto, other = code[pc]
             if kind == TAKE:
-                element = instruction.element
-                place = row
-                if not asked:
-                    if taken and instruction.relaxed:
-                        stops = rows.stops[1 << element | instruction.without]
-                        found = bisect_left(stops, row)
-                        place = stops[found] if found < len(stops) and stops[found] < self._stop else self._stop
-                    if place >= self._stop:
-                        if self._beyond(ANY_ROW if not instruction.relaxed else 1 << element | instruction.without):
-                            return self._give_up()
-                        fits = False
-                    else:
-                        self._look(place)
-                        fits = bool(all_bits[place] >> element & 1)
-                else:
-                    fits, place = yield from self._ask_on(
-                        element, row, instruction.relaxed and bool(taken), instruction.without
-                    )
+                if asked:
+                    fits, place = yield from self._ask_on(element, row, relaxed and bool(taken), wanted)
                     if place < 0:
                         return self._give_up()
+                else:
+                    place = row
+                    if relaxed and taken:
+                        stops = all_stops[wanted]
+                        found = bisect_left(stops, row)
+                        place = stops[found] if found < len(stops) else stop
+                    fits = False
+                    if place >= stop:
+                        if self._beyond(wanted if relaxed else ANY_ROW):
+                            return self._give_up()
+                    else:
+                        if place > self._last:
+                            self._last = place
+                        fits = bool(all_bits[place] >> element & 1)
                 if fits:
                     steps.append(element)
                     taken.append(place)
-                    pc, row = instruction.goto, place + 1
+                    pc, row = goto, place + 1
                     continue
             elif kind == MATCH:
-                if not taken:
-                    return None
-                done = yield from self._nothing_after(taken[-1])
-                if done is not None:
-                    if done < 0:
-                        return self._give_up()
-                    end_us = times[taken[-1]] if settings.program.after is None else done
-                    self._floor = max(self._floor, self._decided)
-                    return Found("match", steps, taken, self._floor, end_us)
+                if not taken:  # an empty match is the one that is preferred, and gives nothing
+                    break
+                end_us = yield from self._nothing_after(taken[-1])
+                if end_us == GIVEN_UP:
+                    return self._give_up()
+                if end_us is not None:
+                    return Found("match", steps, taken, self._settle(), end_us)
             else:
-                repeats = kind == LOOP and any(at == pc for at, n in reversed(trail) if n == len(taken))
-                if not repeats and (asked or ((pc, row) not in visited and (pc, row) not in self._failed)):
+                repeats = kind == LOOP and trail and any(at == pc for at, n in reversed(trail) if n == len(taken))
+                known = not asked and ((pc, row) in visited or (row > start and (pc, row) in failed))
+                if not repeats and not known:
                     visited.add((pc, row))
-                    choices.append((instruction.other, row, len(taken), len(trail)))
+                    choices.append((other, row, len(taken), len(trail)))
                     if kind == LOOP:
                         trail.append((pc, len(taken)))
-                    pc = instruction.goto
+                    pc = goto
                     continue
             if not choices:
                 break
@@ -286,17 +277,32 @@ class KeySearch:
             pc, row, had, trailed = choices.pop()
             if had < len(taken):
                 del steps[had:], taken[had:]
-                self._blocks = {key: block for key, block in self._blocks.items() if block.taken <= had}
+                if asked:
+                    self._blocks = {key: block for key, block in self._blocks.items() if block.taken <= had}
             del trail[trailed:]
-        self._floor = max(self._floor, self._decided)
-        if self._timed_out is not None:
-            return self._timed_out
-        if not asked and (not self._forgets or self._decided < limit):
-            self._failed |= {state for state in visited if state[1] > start}
-        return None
+        self._settle()
+        if self._timed_out is None and visited and not asked and (not self._forgets or self._floor < self._limit):
+            failed |= {state for state in visited if state[1] > start}
+        return self._timed_out
 
-    def _look(self, row: int) -> None:
-        self._decided = max(self._decided, self.rows.times[row])
+    def _begin(self, start: int) -> None:
+        """Begin with a start: how far it may look, and what is known of it."""
+        rows, settings, end = self.rows, self.settings, self.end
+        limit = END_OF_TIME if settings.within_us is None else rows.times[start] + settings.within_us
+        stop = end if limit == END_OF_TIME else bisect_left(rows.times, limit, start, end)
+        self._start, self._limit, self._last, self._decided = start, limit, start, UNSET
+        self._closed = stop < end or rows.newest_us is not None or limit <= rows.settled_us
+        self._stop = min(stop, start + settings.most_rows)
+        self._given_up = self._stop < stop
+        self._timed_out: Found | None = None
+        self._steps: list[int] = []
+        self._taken: list[int] = []
+        self._blocks = {}
+
+    def _settle(self) -> int:
+        """Return when the start is decided: no earlier than those before it."""
+        self._floor = max(self._floor, self._decided, self.rows.times[self._last])
+        return self._floor
 
     def _beyond(self, bits: int) -> bool:
         """Return whether a start is to be given up that needs a row which is not there; else the way fails, or waits."""
@@ -320,7 +326,7 @@ class KeySearch:
         return Found("limit", [-1], [start], self._floor, self._floor)
 
     def _nothing_after(self, last: int) -> Generator[Question, list[bool], int | None]:
-        """Return up to when nothing came after the last row; None where something did, -1 to give the start up."""
+        """Return up to when nothing came after the last row; None where something did."""
         element, times = self.settings.program.after, self.rows.times
         if element is None:
             return times[last]
@@ -339,10 +345,10 @@ class KeySearch:
                 came = yield from self._asked(element, place, over, in_run=False)
                 place += not came
         if came:
-            self._look(place)
+            self._last = max(self._last, place)
             return None
         if over < stop:
-            return -1
+            return GIVEN_UP
         newest = self.rows.newest_us
         if newest is None and deadline > self.rows.settled_us:
             self.until_us, self.bits = deadline, ANY_ROW if self.settings.asked else 1 << element
@@ -354,17 +360,17 @@ class KeySearch:
         self._decided = max(self._decided, deadline)
         return deadline
 
-    def _ask_on(self, element: int, row: int, relaxed: bool, without: int) -> Generator[Question, list[bool], tuple[bool, int]]:
+    def _ask_on(self, element: int, row: int, relaxed: bool, wanted: int) -> Generator[Question, list[bool], tuple[bool, int]]:
         """Return whether a row fits, and which; -1 to give the start up."""
         while True:
             if row >= self._stop:
                 return False, (-1 if self._beyond(ANY_ROW) else row)
-            self._look(row)
+            self._last = max(self._last, row)
             if (yield from self._asked(element, row, self._stop, in_run=not relaxed)):
                 return True, row
             if not relaxed:
                 return False, row
-            for other in _bits_of(without):
+            for other in _bits_of(wanted & ~(1 << element)):
                 if (yield from self._asked(other, row, self._stop, in_run=False)):
                     return False, row
             row += 1
@@ -387,7 +393,7 @@ class KeySearch:
             if same and place == len(block.answers):
                 many = min(4 * len(block.answers), _BLOCK, max(1, _WIDE // (had + 1)))
         rows = range(row, min(row + many, stop))
-        answers = yield Question(element, rows, self._steps.copy(), self._taken.copy(), in_run)
+        answers: list[bool] = yield Question(element, rows, self._steps.copy(), self._taken.copy(), in_run)
         self._blocks[element] = _Block(row, had, in_run, answers)
         return answers[0]
 

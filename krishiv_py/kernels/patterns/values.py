@@ -94,14 +94,11 @@ class Columns:
         for value in condition.values:
             step = None if value.step is None else self.steps[value.step]
             mine = own is not None and step in (own, None)
-            before = [
-                np.array([row for row, of in zip(q.taken, q.steps, strict=True) if step in (of, None)], np.int64) for q in asked
-            ]
             if is_positional(value.call):
-                places = [_places(value.call, q, b, mine=mine) for q, b in zip(asked, before, strict=True)]
-                columns[value.name] = self._at(value.call, np.concatenate(places))
+                places = np.array([row for q in asked for row in _places(value.call, q, step, mine=mine)], np.int64)
+                columns[value.name] = self._at(value.call, places)
             else:
-                columns[value.name] = self.value(value.call, _views(asked, before, mine=mine))
+                columns[value.name] = self.value(value.call, _views(asked, step, mine=mine))
         holds = _true(self._evaluated(condition, rows, columns)).tolist()
         ends = np.cumsum(lengths).tolist()
         return [holds[end - length : end] for end, length in zip(ends, lengths, strict=True)]
@@ -147,22 +144,36 @@ class Columns:
         return evaluate(expr.expr, pa.RecordBatch.from_arrays(list(every.values()), names=list(every)))
 
 
-def _places(call: AggCall, question: Question, before: Ints, *, mine: bool) -> Ints:
+def _rows_so_far(question: Question, step: int | None) -> list[int]:
+    if step is None:
+        return question.taken
+    return [row for row, of in zip(question.taken, question.steps, strict=True) if of == step]
+
+
+def _places(call: AggCall, question: Question, step: int | None, *, mine: bool) -> Sequence[int]:
     """Return the row whose value a call gives, for each row that is asked for; -1 where there is none."""
+    before, offset = _rows_so_far(question, step), getattr(call, "offset", 0)
+    had, begin = len(before), question.rows.start
+    if len(question.rows) == 1:
+        at = offset if isinstance(call, First) else had + mine - 1 - offset
+        if 0 <= at < had:
+            return (before[at],)
+        return (begin,) if mine and at == had else (-1,)
     number = np.arange(len(question.rows))
     own = (number + 1 if question.in_run else np.ones_like(number)) * mine
-    offset = getattr(call, "offset", 0)
-    at = np.full(len(number), offset) if isinstance(call, First) else len(before) + own - 1 - offset
-    at[at >= len(before) + own] = -1
-    first = question.rows.start + (0 if question.in_run else number)
-    known = np.append(before, -1)
-    return np.where(at < 0, -1, np.where(at < len(before), known[np.clip(at, 0, len(before))], first + at - len(before)))
+    ats = np.full(len(number), offset) if isinstance(call, First) else had + own - 1 - offset
+    ats[ats >= had + own] = -1
+    first = begin + (0 if question.in_run else number)
+    known = np.array([*before, -1])
+    places: list[int] = np.where(ats < 0, -1, np.where(ats < had, known[np.clip(ats, 0, had)], first + ats - had)).tolist()
+    return places
 
 
-def _views(asked: Sequence[Question], before: list[Ints], *, mine: bool) -> MatchRows:
+def _views(asked: Sequence[Question], step: int | None, *, mine: bool) -> MatchRows:
     """Return the rows that count in each row that is asked for."""
     rows, counts = [], []
-    for question, known in zip(asked, before, strict=True):
+    for question in asked:
+        known = np.array(_rows_so_far(question, step), np.int64)
         for place in range(len(question.rows)):
             first = 0 if question.in_run else place
             own = np.arange(question.rows.start + first, question.rows.start + place + 1) if mine else known[:0]

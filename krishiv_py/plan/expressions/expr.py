@@ -445,6 +445,8 @@ class Aggregate(Expr):
 
     __slots__ = ()
     _called: ClassVar[str] = "an aggregate"
+    _is_of: ClassVar[str] = "an aggregate is computed from many rows"
+    _belongs: ClassVar[str] = "call it in .agg(...) of a window, and use its column in a step after that"
 
     def _written(self) -> str:
         """Return how it is written in Python."""

@@ -8,6 +8,7 @@ A pattern is written as nested tuples, from which the library's pattern is built
 
 from __future__ import annotations
 
+import builtins
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +26,7 @@ Taken = tuple[tuple[str, int], ...]
 
 @attrs.frozen(eq=False)
 class Condition:
-    """A condition for both sides: of the row `k` of `rows`, with what was taken, the row itself included where it has a name."""
+    """A condition for both sides: of the row `k` of `rows`, with what was taken, itself included where it has a name."""
 
     expr: Expr
     holds: Callable[[list[Row], int, Taken], bool]
@@ -63,7 +64,7 @@ def few(own: str, most: int) -> Condition:
 
     def holds(rows: list[Row], k: int, taken: Taken) -> bool:
         mine = _values(rows, taken, own)
-        return len(mine) <= most and __import__("builtins").sum(mine) < 20
+        return len(mine) <= most and builtins.sum(mine) < 20
 
     return Condition((count(own) <= most) & (sum(f"{own}.v") < lit(20)), holds)
 
@@ -118,11 +119,11 @@ def built(tree: Any) -> Pattern:
     return pattern
 
 
-class Undecided(Exception):
+class UndecidedError(Exception):
     """More rows, or time, may change the answer."""
 
 
-class GivenUp(Exception):
+class GivenUpError(Exception):
     """A start looked at too many rows."""
 
 
@@ -145,7 +146,7 @@ class Attempt:
 
     def look(self, k: int) -> None:
         if k - self.start >= self.spec.most:
-            raise GivenUp
+            raise GivenUpError
         self.decided = max(self.decided, self.rows[k]["at"])
 
     def there(self, k: int, taken: Taken) -> bool:
@@ -154,7 +155,7 @@ class Attempt:
             self.look(k)
             return True
         if k >= len(self.rows) and self.newest is None and self.limit > self.settled:
-            raise Undecided
+            raise UndecidedError
         self.decided = max(self.decided, self.limit if self.limit < END else self.newest or 0)
         if self.limit < END and taken and self.timed_out is None:
             self.timed_out = taken
@@ -205,19 +206,19 @@ class Attempt:
         """Return when the match ends; None where something came."""
         last_row = taken[-1][1]
         if self.spec.after is None:
-            return self.rows[last_row]["at"]
+            return int(self.rows[last_row]["at"])
         condition, length = self.spec.after
-        deadline = min(self.rows[last_row]["at"] + length, self.limit)
+        deadline = min(int(self.rows[last_row]["at"]) + length, self.limit)
         for k in range(last_row + 1, len(self.rows)):
             if self.rows[k]["at"] >= deadline:
                 break
             if k - self.start >= self.spec.most:
-                raise GivenUp
+                raise GivenUpError
             if condition.holds(self.rows, k, taken):
                 self.look(k)
                 return None
         if self.newest is None and deadline > self.settled:
-            raise Undecided
+            raise UndecidedError
         self.decided = max(self.decided, deadline)
         return deadline
 
@@ -253,9 +254,9 @@ class Reference:
             attempt = Attempt(self.spec, self.rows, self.at, settled, newest)
             try:
                 found = attempt.match()
-            except Undecided:
+            except UndecidedError:
                 break
-            except GivenUp:
+            except GivenUpError:
                 self.floor = max(self.floor, self.rows[self.at + self.spec.most]["at"])
                 out.append(("limit", [("", self.at)], self.floor, self.floor))
                 self.at += 1
@@ -286,8 +287,8 @@ def random_tree(draw: random.Random, depth: int = 2, *, asked: bool = False, nam
     if what == "step":
         name = f"s{len(names)}"
         names.append(name)
-        plain = [kind(draw.choice("abc")), kind(*draw.sample("abcx", 2)), None, rises()]
-        more = [falls(name, names[0]), above(names[0]), few(name, draw.randint(1, 3))] if asked else []
+        plain: list[Condition | None] = [kind(draw.choice("abc")), kind(*draw.sample("abcx", 2)), None, rises()]
+        more: list[Condition | None] = [falls(name, names[0]), above(names[0]), few(name, draw.randint(1, 3))] if asked else []
         return ("step", name, draw.choice(plain + more * 2))
     if what == "or":
         return ("or", *(random_tree(draw, depth - 1, asked=asked, names=names) for _ in range(2)))

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import builtins
 import random
 from typing import Any
 
 import pytest
 
-from krishiv_py import coalesce, col, collect_list, last, step
+from krishiv_py import (
+    KrishivError,
+    OperatorError,
+    absent,
+    avg,
+    coalesce,
+    col,
+    collect_list,
+    count,
+    first,
+    last,
+    lit,
+    max,
+    prev,
+    step,
+    sum,
+    to_first,
+    to_last,
+)
 from krishiv_py.testing import Driver, stream_of
 from tests.examples import scaled
 from tests.kernels.patterns.reference import Reference, Spec, random_spec
@@ -18,7 +37,7 @@ KEYS = ["a", "b", None]
 
 def _rows_of(draw: random.Random, lag: int) -> list[list[dict[str, Any]]]:
     """Return rows in batches, none of which is late."""
-    rows, now = [], 0
+    rows, now = list[dict[str, Any]](), 0
     for _ in range(draw.randint(0, 40)):
         now += draw.choice([0, 0, 1, 2, 5])
         rows.append({"k": draw.choice(KEYS), "at": now, "c": draw.choice("aabcx"), "v": draw.randint(0, 9)})
@@ -45,9 +64,10 @@ def _order(row: tuple[Any, ...]) -> Any:
 
 def _steps(spec: Spec, batches: list[list[dict[str, Any]]], lag: int, lateness: int) -> list[list[Any]]:
     """Return what the reference gives in each step: (decided, key, kind, times, values, start, end)."""
-    keys, newest, steps = {key: Reference(spec) for key in KEYS}, None, []
+    keys, steps = {key: Reference(spec) for key in KEYS}, list[list[Any]]()
+    newest: int | None = None
     for batch in [*batches, None]:
-        newest = max([*([] if newest is None else [newest]), *(row["at"] for row in batch or [])], default=newest)
+        newest = builtins.max([*([] if newest is None else [newest]), *(row["at"] for row in batch or [])], default=newest)
         settled = -1 if newest is None else newest - lag - lateness
         given = []
         for key, reference in keys.items():
@@ -61,9 +81,7 @@ def _steps(spec: Spec, batches: list[list[dict[str, Any]]], lag: int, lateness: 
 
 
 def _said(table: Any) -> list[Any]:
-    return [
-        (r["matched_at"], r["k"], "match", r["ats"], r["vs"], r["match_start"], r["match_end"]) for r in table.to_pylist()
-    ]
+    return [(r["matched_at"], r["k"], "match", r["ats"], r["vs"], r["match_start"], r["match_end"]) for r in table.to_pylist()]
 
 
 @pytest.mark.parametrize("asked", [False, True])
@@ -81,7 +99,7 @@ def test_every_step_is_that_of_the_reference(seed: int, asked: bool) -> None:
         assert out.late.num_rows == 0
         assert all(before is None or each[0] >= before for each in matches)  # none is late in the next stage
         if batch is not None:
-            before = max([row["at"] for rows in batches[: number + 1] for row in rows]) - lag - lateness
+            before = builtins.max([row["at"] for rows in batches[: number + 1] for row in rows]) - lag - lateness
             if draw.random() < 0.3:
                 driver = driver.restarted()
 
@@ -104,3 +122,216 @@ def test_starts_that_are_given_up_or_time_out_are_those_of_the_reference(seed: i
             if what != "match"
             for at, v in zip(times, values, strict=True)
         )
+
+
+def _letter(name: str) -> Any:
+    return step(name.upper(), col("c") == name)
+
+
+A, B, C, X = (_letter(name) for name in "abcx")
+
+
+def _once(pattern: Any, rows: Any, cut: int, **options: Any) -> list[Any]:
+    """Return the times of the rows of each match, with the time at which it ends where that is a deadline."""
+    named = [(i * 10, c) for i, c in enumerate(rows)] if isinstance(rows, str) else rows
+    stream = stream_of(DDL).watermark("at", 0).key_by("k")
+    driver = Driver(stream.match(pattern, measures=collect_list("at").alias("ats"), **options))
+    sent = [{"k": "k", "at": at, "c": str(c), "v": c if isinstance(c, int) else None} for at, c in named]
+    tables = [driver.send(sent[i : i + cut]).results for i in range(0, len(sent), cut)] + [driver.close().results]
+    matches = [row for table in tables for row in table.to_pylist()]
+    return [[*row["ats"], *([] if row["match_end"] == row["ats"][-1] else [f"@{row['match_end']}"])] for row in matches]
+
+
+@pytest.mark.parametrize("cut", [1, 3, 99])
+def test_the_cases_of_the_design(cut: int) -> None:
+    def once(pattern: Any, rows: Any, **options: Any) -> list[Any]:
+        return _once(pattern, rows, cut, **options)
+
+    either, d = step("E", col("c").isin("a", "b")), {"within": 30}
+    falling = step("D", col("v") < coalesce(last("D.v", 1), last("T.v"))).times(2, 99)
+    assert once(A.then(B), "axbab") == [[30, 40]]  # M1
+    assert once(A.followed_by(B), "axbab") == [[0, 20], [30, 40]]  # M2
+    assert once(A.then(B.one_or_more()), "abbb") == [[0, 10, 20, 30]]  # M3
+    assert once(A.then(B.one_or_more().reluctant()), "abbb") == [[0, 10]]  # M4
+    assert once(either.one_or_more().then(B), "aab") == [[0, 10, 20]]  # M5
+    assert once(A.times(2), "aaa") == [[0, 10]]  # M6
+    assert once(A.times(2), "aaa", skip="next_row") == [[0, 10], [10, 20]]
+    assert once(A.then(B), [(0, "a"), (30, "b")], **d) == []  # M7
+    assert once(A.then(B), [(0, "a"), (29, "b")], **d) == [[0, 29]]
+    assert once(A.without(B, **d), [(0, "a"), (30, "b")]) == [[0, "@30"]]  # M8
+    assert once(A.without(B, **d), [(0, "a"), (29, "b")]) == []  # M9
+    assert once(A.without(X).followed_by(B), "axbayb") == [[30, 50]]  # M10
+    assert once(A.without(B, **d), [(0, "a"), (0, "b")]) == []  # M11
+    assert once(A.without(B, **d), [(0, "b"), (0, "a")]) == [[0, "@30"]]  # M12
+    assert once(step("T").then(falling).then(step("U", col("v") > last("D.v"))), [(0, 9), (1, 7), (2, 5), (3, 8)]) == [
+        [0, 1, 2, 3]
+    ]  # M16
+    assert once(A.then(X.optional()).then(B), "abaxb") == [[0, 10], [20, 30, 40]]  # M17
+    assert once(step("N", col("v") > 0), "a1a") == []  # M21: null is false
+    assert once(A.then(B).one_or_more(), "ababa") == [[0, 10, 20, 30]]  # M23
+    assert once(A.zero_or_more(), "xx") == []  # M24
+
+
+def _driver(pattern: Any, **options: Any) -> Driver:
+    return Driver(stream_of(DDL).watermark("at", 0).key_by("k").match(pattern, **options))
+
+
+def _send(driver: Driver, *rows: tuple[int, str], key: str = "k") -> list[Any]:
+    results = driver.send([{"k": key, "at": at, "c": c, "v": at} for at, c in rows]).results
+    return [(row["match_start"], row["match_end"], row["matched_at"]) for row in results.to_pylist()]
+
+
+def test_m13_absence_is_given_when_the_watermark_reaches_its_deadline() -> None:
+    driver = _driver(A.without(B, within=30))
+    assert _send(driver, (0, "a")) == []
+    assert _send(driver, (29, "x"), key="other") == []
+    assert _send(driver, (30, "x"), key="other") == [(0, 30, 30)]
+
+
+def test_m14_and_m15_a_greedy_end_waits_for_a_row_or_for_its_time() -> None:
+    driver = _driver(A.then(B.one_or_more()))
+    assert _send(driver, (0, "a"), (10, "b"), (11, "b")) == []
+    assert _send(driver, (20, "x"), (21, "x")) == [(0, 11, 20)]
+    driver = _driver(A.then(B.one_or_more()), within=30)
+    assert _send(driver, (0, "a"), (10, "b"), (29, "x")) == []
+    assert _send(driver, (30, "x"), key="other") == [(0, 10, 29)]
+    driver = _driver(A.then(B.one_or_more()), within=30)
+    assert _send(driver, (0, "a"), (10, "b")) == []
+    assert _send(driver, (30, "x"), key="other") == [(0, 10, 30)]
+
+
+def test_m18_a_late_row_changes_nothing_that_was_decided() -> None:
+    driver = _driver(A.without(B, within=30))
+    _send(driver, (0, "a"))
+    assert _send(driver, (50, "x"), key="other") == [(0, 30, 30)]
+    out = driver.send([{"k": "k", "at": 10, "c": "b", "v": 0}])
+    assert out.late.num_rows == 1 and out.results.num_rows == 0
+
+
+def test_m19_rows_go_by_time_and_not_by_arrival() -> None:
+    stream = stream_of(DDL).watermark("at", 20).key_by("k")
+    driver = Driver(stream.match(A.then(B)))
+    driver.send([{"k": "k", "at": at, "c": c, "v": 0} for at, c in ((10, "a"), (5, "b"))])
+    assert driver.close().results.num_rows == 0
+
+
+def test_m26_a_start_that_is_undecided_outlives_restarts() -> None:
+    driver = _driver(A.followed_by(B).followed_by(C), within=100)
+    for at, c in ((0, "a"), (10, "x"), (20, "b"), (30, "x")):
+        assert _send(driver, (at, c)) == []
+        driver = driver.restarted()
+    assert _send(driver, (40, "c"), (41, "x")) == [(0, 40, 40)]
+
+
+def test_each_row_of_a_match_can_be_a_result() -> None:
+    driver = _driver(A.then(B.one_or_more()), rows="all", measures=[count("B").alias("n"), first("A.at").alias("began")])
+    sent = driver.send([{"k": k, "at": at, "c": c, "v": at} for at, c in enumerate("abbxabx") for k in ("p", "q")])
+    rows = [*sent.results.to_pylist(), *driver.close().results.to_pylist()]
+    assert [row for row in rows if row["k"] == "q"] == [
+        {"k": "q", "at": at, "c": c, "v": at, "step": c.upper(), "match_number": n, "matched_at": m, "n": b, "began": began}
+        for at, c, n, m, b, began in (
+            *((at, c, 1, 3, 2, 0) for at, c in ((0, "a"), (1, "b"), (2, "b"))),
+            *((at, c, 2, 6, 1, 4) for at, c in ((4, "a"), (5, "b"))),
+        )
+    ]
+
+
+def test_the_search_goes_on_where_skip_says() -> None:
+    up = step("U", col("v") > prev("v")).one_or_more()
+    down = step("D", col("v") < prev("v")).one_or_more()
+    rows = [(i, v) for i, v in enumerate([5, 3, 4, 2, 6, 1])]
+    assert _once(step("S").then(down).then(up), rows, 2) == [[0, 1, 2]]
+    assert _once(step("S").then(down).then(up), rows, 2, skip=to_last("U")) == [[0, 1, 2], [2, 3, 4]]
+    with pytest.raises(OperatorError, match="cannot go on at the first row of S for key k='k'"):
+        _once(step("S").then(down), rows, 2, skip=to_first("S"))
+    with pytest.raises(OperatorError, match="the step has no row in the match"):
+        _once(A.then(B.optional()), "aa", 2, skip=to_last("B"))
+
+
+def test_measures_are_computed_of_the_rows_of_a_step() -> None:
+    measures = [
+        first("S.v").alias("first"),
+        last("U.v", 1).alias("one before"),
+        (max("U.v") - first("S.v")).alias("rise"),
+        count("U").alias("n"),
+        avg("U.v").filter("v > 2").alias("high"),
+        col("v").alias("last"),
+        count().alias("rows"),
+        prev("v").alias("before"),
+    ]
+    driver = _driver(step("S").then(step("U", col("v") > prev("v")).one_or_more()), measures=measures)
+    driver.send([{"k": "k", "at": i, "c": "", "v": v} for i, v in enumerate([1, 2, 4, 8, 3])])
+    [row] = driver.close().results.drop_columns(["k", "match_start", "match_end", "matched_at"]).to_pylist()
+    assert row == {"first": 1, "one before": 4, "rise": 7, "n": 3, "high": 6.0, "last": 8, "rows": 4, "before": 4}
+
+
+@pytest.mark.parametrize("type_", ["bigint", "timestamp", "timestamp_ntz"])
+def test_times_have_the_type_of_the_time_column(type_: str) -> None:
+    plan = stream_of(f"k string, at {type_}").watermark("at", 0).key_by("k").match(step("S"), measures=count("S").alias("n"))
+    time = {"bigint": "int64", "timestamp": "timestamp[us, tz=UTC]", "timestamp_ntz": "timestamp[us]"}[type_]
+    wanted = {"k": "string", "match_start": time, "match_end": time, "matched_at": time, "n": "int64"}
+    assert {f.name: str(f.type) for f in plan.schema} == wanted
+
+
+def test_matches_go_into_windows_and_other_patterns() -> None:
+    stream = stream_of(DDL).watermark("at", 0).key_by("k")
+    pairs = stream.match(A.then(B), measures=last("B.v").alias("v"))
+    twice = pairs.key_by("k").match(step("P", col("v") > 0).then(step("Q")), within=100)
+    driver = Driver(twice.tumbling_window(100).agg(count()))
+    driver.send([{"k": "k", "at": i, "c": c, "v": i} for i, c in enumerate("abxabxab")])
+    out = driver.send([{"k": "other", "at": 300, "c": "x", "v": 0}])
+    assert out.results.to_pylist() == [{"window_start": 0, "window_end": 100, "count": 1}]
+
+
+def test_state_says_what_is_undecided() -> None:
+    driver = _driver(A.followed_by(B), within=100)
+    _send(driver, (5, "a"), (6, "x"), (7, "x"))
+    [row] = driver.state().to_pylist()
+    assert (row["k"], row["start"], row["due"], row["rows"], row["held_rows"]) == ("k", 5, 105, 2, 1)
+
+
+def test_rows_that_cannot_begin_a_match_leave_no_state() -> None:
+    driver = _driver(A.then(B))
+    driver.send([{"k": str(i), "at": i, "c": "x", "v": 0} for i in range(100)])
+    driver.send([{"k": "a", "at": 200, "c": "x", "v": 0}])
+    assert driver.state().num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (lambda s: s.match("a"), "match takes a pattern"),
+        (lambda s: s.match(absent("c = 'x'", within=5)), "a pattern begins with a row"),
+        (lambda s: s.match(A.without(B)), "absence at the end of a pattern needs a length of time"),
+        (lambda s: s.match(A.then(B.without(X, within=5)).then(C)), "after an absence with a length of time"),
+        (lambda s: s.match(A.then(step("A", col("c") == "b"))), "two steps of one name have several conditions"),
+        (lambda s: s.match(step("c")), "a step is called like a column"),
+        (lambda s: s.match(step("S", col("nope") > 1)), "there is no column 'nope'"),
+        (lambda s: s.match(step("S", col("v"))), "the condition of S is none"),
+        (lambda s: s.match(step("S", col("v") > last("Z.v"))), "no step 'Z'"),
+        (lambda s: s.match(A, measures=first("A.nope")), "there is no column 'nope'"),
+        (lambda s: s.match(A, measures=sum("v") + lit("x")), r"last|sum\(v\)"),
+        (lambda s: s.match(A, measures=[first("A.v").alias("k")]), "two columns of the result have one name"),
+        (lambda s: s.match(A, measures=[(first("A.v") + last("B.v")).alias("x")]), "no step 'B'"),
+        (lambda s: s.match(A, skip="past"), "`skip` says where the search goes on"),
+        (lambda s: s.match(A, skip=to_last("Z")), "no step 'Z'"),
+        (lambda s: s.match(A, within=-1), "within"),
+        (lambda s: s.match(A, rows="some"), "rows"),
+        (lambda s: s.match(A, timeouts="side_output"), "without a length of time no start times out"),
+        (lambda s: s.match(A, max_rows_per_key=0), "max_rows_per_key"),
+        (lambda s: s.match(A, order_by="nope"), "there is no column 'nope'"),
+        (lambda s: s.match(A).emit("updates"), "knows neither triggers nor emit modes"),
+        (lambda s: s.match(A and B), "a pattern has no truth value"),
+        (lambda s: s.match(A.then(absent("c = 'x'", within=5))), r"absent\(...\) stands at the start"),
+        (lambda s: s.match(A.reluctant()), "only what is repeated can be reluctant"),
+        (lambda s: s.match(A.one_or_more().optional()), "cannot be repeated again"),
+        (lambda s: s.match(A.times(3, 2)), "`most` is below `least`"),
+        (lambda s: s.match(step("a b")), "a step is named by one word"),
+        (lambda s: s.tumbling_window(5).agg(last("v", 1)), "offset"),
+        (lambda s: s.match(A).filter(prev("v") > 1), "prev is the value of another row"),
+        (lambda s: s.match(step("S", prev(prev("v")) > 1)), "prev takes columns of one row"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_the_call(wrong: Any, text: str) -> None:
+    with pytest.raises(KrishivError, match=text):
+        wrong(stream_of(DDL).watermark("at", 0).key_by("k"))
