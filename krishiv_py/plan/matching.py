@@ -151,7 +151,7 @@ class ExprReader:
             return attrs.evolve(call, arg=Col("*")), call.arg.name
         parts = [part for part in (call.arg, call.where) if part is not None]
         found = {self._column(name, where) for part in parts for name in columns_of(part)}
-        named = {step for step, _ in found if step is not None} or {None}
+        named = {step for step, _ in found if step is not None}
         if len(named) > 1:
             hint = "name columns of one step in one call"
             raise ExpressionError(f"{where}: {call.func} over rows of several steps", got=repr(call), hint=hint)
@@ -159,7 +159,8 @@ class ExprReader:
         def plain(part: Expr) -> Expr:
             return replaced(part, lambda node: Col(self._column(node.name, where)[1]) if isinstance(node, Col) else node)
 
-        return attrs.evolve(call, arg=plain(call.arg), where=None if call.where is None else plain(call.where)), named.pop()
+        condition = None if call.where is None else plain(call.where)
+        return attrs.evolve(call, arg=plain(call.arg), where=condition), next(iter(named), None)
 
 
 def _is_this_row(call: AggCall) -> bool:

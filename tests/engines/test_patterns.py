@@ -1,0 +1,135 @@
+"""Patterns on all engines: restarts, workers, moves between engines, bounded runs, cost."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from krishiv_py import MemorySink, Session, col, collect_list, count, first, prev, step
+from krishiv_py.testing import Driver, stream_of
+from tests.examples import scaled
+from tests.kernels.patterns.reference import Spec, random_spec
+from tests.kernels.patterns.test_patterns import DDL, _rows_of, _steps
+
+
+def _plan(stream: Any, spec: Spec) -> Any:
+    measures = [collect_list("at").alias("ats"), collect_list("v").alias("vs")]
+    keyed = stream.watermark("at", 4).key_by("k")
+    return keyed.match(spec.pattern(), measures=measures, within=spec.within, skip=spec.skip)
+
+
+def _sorted(table: pa.Table) -> list[tuple[Any, ...]]:
+    names = ("matched_at", "k", "ats", "vs", "match_start", "match_end")
+    return sorted((tuple(row[name] for name in names) for row in table.to_pylist()), key=repr)
+
+
+def _wanted(spec: Spec, batches: list[list[dict[str, Any]]]) -> list[tuple[Any, ...]]:
+    rows = [row for step in _steps(spec, batches, 4, 0) for row in step if row[2] == "match"]
+    return sorted(((decided, key, *rest) for decided, key, _, *rest in rows), key=repr)
+
+
+def _run(session: Session, folder: Path, batches: list[list[dict[str, Any]]], spec: Spec) -> pa.Table:
+    """Return the results of a query that is stopped and started once."""
+    stream, sender = session.memory_stream(DDL)
+    sink, plan = MemorySink(), _plan(stream, spec)
+    query = plan.start(sink, checkpoint=folder / "checkpoint")
+    for number, batch in enumerate(batches):
+        sender.send(batch)
+        query.process_all_available()
+        if number == len(batches) // 2:
+            query.stop()
+            query = plan.start(sink, checkpoint=folder / "checkpoint")
+    sender.close()
+    query.process_all_available()
+    query.stop()
+    return sink.table() if sink.table() is not None else plan.schema.empty_table()
+
+
+def _bounded(session: Session, batches: list[list[dict[str, Any]]], spec: Spec) -> pa.Table:
+    stream, sender = session.memory_stream(DDL)
+    for batch in batches:
+        sender.send(batch)
+    return _plan(stream, spec).collect()
+
+
+def _drawn(seed: int) -> tuple[Spec, list[list[dict[str, Any]]]]:
+    draw = random.Random(f"engines {seed}")
+    return random_spec(draw, asked=seed % 3 == 2), _rows_of(draw, 4)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("seed", range(scaled(15)))
+def test_in_process(seed: int, workers: int, tmp_path: Path) -> None:
+    spec, batches = _drawn(seed)
+    with Session.in_process(workers=workers) as session:
+        wanted = _wanted(spec, batches)
+        assert _sorted(_run(session, tmp_path, batches, spec)) == wanted
+        assert _sorted(_bounded(session, batches, spec)) == wanted
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", range(max(2, scaled(4))))
+def test_on_spark(seed: int, session: Session, tmp_path: Path) -> None:
+    spec, batches = _drawn(seed)
+    wanted = _wanted(spec, batches[:6])
+    assert _sorted(_run(session, tmp_path, batches[:6], spec)) == wanted
+    assert _sorted(_bounded(session, batches[:6], spec)) == wanted
+
+
+@pytest.mark.spark
+def test_a_checkpoint_moves_between_engines(session: Session, tmp_path: Path) -> None:
+    spec, batches = next((spec, rows) for spec, rows in map(_drawn, range(5, 99)) if len(_wanted(spec, rows)) > 3)
+    third, given = len(batches) // 3, []
+
+    def part(one: Session, sent: list[Any], end: bool, folder: str, savepoint: Path | None) -> Path:
+        stream, sender = one.memory_stream(DDL)
+        sink = MemorySink()
+        query = _plan(stream, spec).start(sink, checkpoint=tmp_path / folder, savepoint=savepoint)
+        for batch in sent:
+            sender.send(batch)
+            query.process_all_available()
+        if end:
+            sender.close()
+            query.process_all_available()
+        else:
+            query.savepoint(tmp_path / f"{folder} saved")
+        query.stop()
+        given.extend([] if sink.table() is None else [sink.table()])
+        return tmp_path / f"{folder} saved"
+
+    with Session.in_process(workers=2) as here:
+        saved = part(here, batches[:third], False, "a", None)
+    saved = part(session, batches[third : 2 * third], False, "b", saved)
+    with Session.in_process() as here:
+        part(here, batches[2 * third :], True, "c", saved)
+    assert _sorted(pa.concat_tables(given)) == _wanted(spec, batches)
+
+
+def _rare() -> Any:
+    stream = stream_of(DDL).watermark("at", 0).key_by("k")
+    pattern = step("A", col("c") == "a").followed_by(step("B", col("c") == "b"))
+    return stream.match(pattern, within="10 days", measures=first("A.v").alias("v"))
+
+
+@pytest.mark.parametrize("spec", [_rare, lambda: stream_of(DDL).watermark("at", 0).key_by("k").match(step("U", prev("v") < 0))])
+def test_a_changed_measure_goes_on_and_a_changed_pattern_begins_again(spec: Any, tmp_path: Path) -> None:
+    driver = Driver(spec())
+    driver.send([{"k": "k", "at": 5, "c": "a", "v": 1}, {"k": "k", "at": 6, "c": "x", "v": 1}])
+    saved = driver.savepoint(str(tmp_path / "saved"))
+    again = Driver(spec(), savepoint=saved)
+    assert again.state().to_pylist() == driver.state().to_pylist()
+
+
+def test_a_measure_may_change_over_a_savepoint(tmp_path: Path) -> None:
+    pattern = step("A", col("c") == "a").followed_by(step("B", col("c") == "b"))
+    stream = stream_of(DDL).watermark("at", 0).key_by("k")
+    driver = Driver(stream.match(pattern, measures=first("A.v").alias("v")))
+    driver.send([{"k": "k", "at": 5, "c": "a", "v": 7}, {"k": "k", "at": 6, "c": "x", "v": 1}])
+    saved = driver.savepoint(str(tmp_path / "saved"))
+    other = Driver(stream.match(pattern, measures=[count().alias("n"), first("A.v").alias("w")]), savepoint=saved)
+    other.send([{"k": "k", "at": 7, "c": "b", "v": 1}])
+    assert [(row["n"], row["w"]) for row in other.close().results.to_pylist()] == [(2, 7)]
