@@ -16,7 +16,7 @@ from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, identity_of,
 from krishiv_py.plan.names import free
 from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing, refuse_firings
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
-from krishiv_py.plan.patterns import Chain, Prev, steps_of
+from krishiv_py.plan.patterns import Chain, Frame, Prev, steps_of
 from krishiv_py.plan.processing import AtEnd, waiting_rows
 
 START, END, MATCHED, STEP, NUMBER = "match_start", "match_end", "matched_at", "step", "match_number"
@@ -39,11 +39,14 @@ class MatchValue:
         What is computed, over the columns of the rows.
     step : str or None
         The step of which rows count; None for all rows of the match.
+    running : bool
+        Whether rows count up to the row that the value is shown with, where each row is a result.
     """
 
     name: str
     call: AggCall
     step: str | None
+    running: bool = False
 
 
 @attrs.frozen(eq=False)
@@ -84,47 +87,64 @@ class ExprReader:
         """Return a condition of a row; `own` is its step, under which it counts itself."""
         return self._read(expr, where, lambda step, call: step in (own, None) and _is_this_row(call) and bool(own), own)
 
-    def measure(self, expr: Expr) -> MatchExpr:
-        """Return a measure of a match; a column by itself is that of the last row."""
-        return self._read(expr, "measures", lambda step, call: False, None, of_last=True)
+    def measure(self, expr: Expr, *, running: bool = False) -> MatchExpr:
+        """Return a measure of a match; a column by itself is that of the last row that counts."""
+        return self._read(expr, "measures", lambda step, call: False, None, of_last=True, running=running)
 
     def _read(
-        self, expr: Expr, where: str, plain: Callable[[str | None, AggCall], bool], own: str | None, *, of_last: bool = False
+        self,
+        expr: Expr,
+        where: str,
+        plain: Callable[[str | None, AggCall], bool],
+        own: str | None,
+        *,
+        of_last: bool = False,
+        running: bool = False,
     ) -> MatchExpr:
         values: dict[object, MatchValue] = {}
 
-        def value(call: AggCall, step: str | None) -> Expr:
+        def value(call: AggCall, step: str | None, framed: bool) -> Expr:
             if plain(step, call):
                 return call.arg
-            identity = (step, identity_of(call))
+            identity = (step, identity_of(call), framed)
             if identity not in values:
                 taken = {*self.columns, *(known.name for known in values.values())}
                 text = f"{call.func}({'' if step is None else step + '.'}{'*' if call._counts_rows else call.arg!r})"
-                values[identity] = MatchValue(free(text.replace("`", ""), taken), call, step)
+                values[identity] = MatchValue(free(text.replace("`", ""), taken), call, step, framed)
             return Col(values[identity].name)
 
-        def swap(node: Expr) -> Expr:
-            if isinstance(node, AggCall):
-                return value(*self._of_step(node, where))
-            if isinstance(node, Prev):
-                return Col(self._before(node, where))
-            if isinstance(node, Col):
-                step, name = self._column(node.name, where)
+        def read(part: Expr, framed: bool) -> Expr:
+            def swap(node: Expr) -> Expr:
+                if isinstance(node, Frame):
+                    return read(node.arg, node.running)
+                if isinstance(node, AggCall):
+                    return value(*self._of_step(node, where), framed)
+                if isinstance(node, Prev):
+                    step, name = self._before(node, where)
+                elif isinstance(node, Col) and node.name not in {known.name for known in values.values()}:
+                    step, name = self._column(node.name, where)
+                else:
+                    return node
                 if (step is not None and step != own) or of_last:
-                    return value(Last(Col(name)), step)
+                    return value(Last(Col(name)), step, framed)
                 return Col(name)
-            return node
 
-        return MatchExpr(replaced(expr, swap), tuple(values.values()))
+            return replaced(part, swap)
 
-    def _before(self, node: Prev, where: str) -> str:
-        arg = replaced(node.arg, lambda part: Col(self._column(part.name, where)[1]) if isinstance(part, Col) else part)
-        read = Prev(arg, node.rows)
+        return MatchExpr(read(expr, running), tuple(values.values()))
+
+    def _before(self, node: Prev, where: str) -> tuple[str | None, str]:
+        """Return the step whose row a value is before, and the hidden column of it."""
+        found = {self._column(name, where) for name in columns_of(node.arg)}
+        if len({step for step, _ in found}) > 1:
+            raise ExpressionError(f"{where}: prev over rows of several steps", got=repr(node), hint="name columns of one step")
+        read = Prev(replaced(node.arg, lambda p: Col(self._column(p.name, where)[1]) if isinstance(p, Col) else p), node.rows)
+        step = next((step for step, _ in found), None)
         for name, known in self.before:
             if identity_of(known) == identity_of(read):
-                return name
+                return step, name
         self.before.append((free(repr(read).replace("`", ""), {*self.columns, *(known for known, _ in self.before)}), read))
-        return self.before[-1][0]
+        return step, self.before[-1][0]
 
     def _column(self, name: str, where: str) -> tuple[str | None, str]:
         """Return the step and the column that a name means."""

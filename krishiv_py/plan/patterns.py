@@ -79,6 +79,16 @@ class Pattern:
             raise PlanError("`most` is below `least`, or 0", got=f"times({least}, {most})", hint="write .times(3, 5)")
         return _repeated(self, least, most)
 
+    def at_least(self, least: int) -> Pattern:
+        """Repeat this part `least` times or more, as often as possible.
+
+        Parameters
+        ----------
+        least : int
+            How often, at most 1 000.
+        """
+        return _repeated(self, a_number(least, "least", 0, "write .at_least(3)", most=MOST_TIMES), None)
+
     def one_or_more(self) -> Pattern:
         """Repeat this part as often as possible, at least once."""
         return _repeated(self, 1, None)
@@ -417,6 +427,20 @@ class Prev(Aggregate):
 
     def _parts(self) -> tuple[Any, ...]:
         return ("PREV(", self.arg, f", {self.rows})" if self.rows > 1 else ")")
+
+    def _children(self) -> tuple[Expr, ...]:
+        return (self.arg,)
+
+
+@attrs.frozen(eq=False, repr=False)
+class Frame(Aggregate):
+    """A value of the rows of a match up to the row it is shown with, or of all of them."""
+
+    arg: Expr
+    running: bool
+
+    def _parts(self) -> tuple[Any, ...]:
+        return ("RUNNING " if self.running else "FINAL ", self.arg)
 
     def _children(self) -> tuple[Expr, ...]:
         return (self.arg,)

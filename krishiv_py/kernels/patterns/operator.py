@@ -446,36 +446,38 @@ class _Searched:
         late = self._late([found for found in every if found.kind != "match"])
         if not matches:
             return layout.result_schema.empty_table(), late
-        views = MatchRows.of([m.rows for m in matches], [m.steps for m in matches])
         decided = np.array([m.decided_us for m in matches], np.int64)
-        ends = np.array([m.rows[-1] for m in matches], np.int64)
-        firsts = np.array([m.rows[0] for m in matches], np.int64)
-        of = self.of[firsts]
+        of = self.of[[m.rows[0] for m in matches]]
         order = in_result_order(parent.keys.keys, op.names, of, decided)
-        measures = [self.columns.measures(measure, views, ends) for _, measure in op.operation.measures]
+        matches, of, decided = [matches[place] for place in order.tolist()], of[order], decided[order]
+        views = MatchRows.of([m.rows for m in matches], [m.steps for m in matches])
+        if op.numbered:
+            columns = self._each_row(views, of)
+            decided = decided[views.ids]
+        else:
+            columns = [pick(parent.keys.keys[name], of) for name in op.names]
+            columns.append(unstamp(self.times[[m.rows[0] for m in matches]], kind))
+            columns.append(unstamp(np.array([m.end_us for m in matches], np.int64), kind))
+        columns.append(unstamp(decided, kind))
+        ends = np.array([m.rows[-1] for m in matches], np.int64)
+        for _, measure in op.operation.measures:
+            each = self.columns.running_measures(measure, views) if op.numbered else self.columns.measures(measure, views, ends)
+            columns.append(each)
         schema = layout.result_schema
-        if not op.numbered:
-            start = unstamp(self.times[firsts], kind)
-            end = unstamp(np.array([m.end_us for m in matches], np.int64), kind)
-            leading = [pick(parent.keys.keys[name], of) for name in op.names]
-            columns = [*leading, start, end, unstamp(decided, kind), *measures]
-            fitted = [_typed(column, field.type) for column, field in zip(columns, schema, strict=True)]
-            return pick(pa.Table.from_arrays(fitted, schema=schema), order), late
-        number = np.zeros(len(matches), np.int64)
-        seen = parent.number.copy()
-        for place in np.lexsort((firsts, of)).tolist():
-            seen[of[place]] += 1
-            number[place] = seen[of[place]]
-        parent.number = seen
-        each = np.argsort(order)
-        row_order = np.lexsort((np.arange(len(views.rows)), each[views.ids]))
-        rows, ids = views.rows[row_order], views.ids[row_order]
-        names = list(op.steps)
-        users = op.users(self.rows)
-        own = [pick(whole(users[f.name]), rows) for f in schema if f.name in op.user_names]
-        told = [pa.array([names[s] for s in views.steps[row_order]]), pa.array(number[ids]), unstamp(decided[ids], kind)]
-        columns = [*own, *told, *(pick(m, ids) for m in measures)]
         return pa.Table.from_arrays([_typed(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema), late
+
+    def _each_row(self, views: MatchRows, of: Ints) -> list[Any]:
+        """Return the rows of matches, with the step of each and the number of its match."""
+        op, parent = self.op, self.parent
+        by_key = np.argsort(of, kind="stable")
+        counts = np.bincount(of, minlength=parent.keys.n)
+        place = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+        number = np.empty(len(of), np.int64)
+        number[by_key] = parent.number[of[by_key]] + place + 1
+        parent.number = parent.number + counts
+        users, names = op.users(self.rows), pa.array(list(op.steps))
+        own = [pick(whole(users[f.name]), views.rows) for f in op.layout.result_schema if f.name in op.user_names]
+        return [*own, names.take(pa.array(views.steps)), pa.array(number[views.ids])]
 
     def _late(self, found: list[Found]) -> pa.Table | None:
         """Return rows that were given up as starts, and rows of starts whose time is over, in the late layout."""

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.aggregates import Rows, kernel_for
 from krishiv_py.kernels.aggregates.base import as_array
@@ -18,7 +19,7 @@ from krishiv_py.kernels.patterns.search import Question
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.selections import First
 from krishiv_py.plan.expressions.expr import columns_of
-from krishiv_py.plan.matching import MatchExpr, is_positional
+from krishiv_py.plan.matching import MatchExpr, MatchValue, is_positional
 
 
 class MatchRows:
@@ -52,6 +53,12 @@ class MatchRows:
             return self
         mine = self.steps == step
         return MatchRows(self.rows[mine], self.steps[mine], self.ids[mine], self.n)
+
+    def prefixes(self) -> MatchRows:
+        """Return, as matches of their own, the rows of each match up to each of its rows."""
+        begins = np.searchsorted(self.ids, np.arange(self.n))[self.ids]
+        places, ids = expand(begins, np.arange(len(self.rows)) + 1)
+        return MatchRows(self.rows[places], self.steps[places], ids, len(self.rows))
 
     def place(self, offset: int, *, first: bool) -> Ints:
         """Return of each match the row so many places from its first, or its last one; -1 where there is none."""
@@ -105,11 +112,19 @@ class Columns:
 
     def measures(self, measure: MatchExpr, matches: MatchRows, ends: Ints) -> pa.Array:
         """Return a measure of each match; `ends` are their last rows."""
+        return self._evaluated(measure, ends, {v.name: self._of_step(v, matches) for v in measure.values})
+
+    def running_measures(self, measure: MatchExpr, matches: MatchRows) -> pa.Array:
+        """Return a measure for each row of each match: of all rows, or of those up to it."""
+        prefixes = matches.prefixes() if any(value.running for value in measure.values) else matches
         columns = {}
         for value in measure.values:
-            step = None if value.step is None else self.steps[value.step]
-            columns[value.name] = self.value(value.call, matches.of_step(step))
-        return self._evaluated(measure, ends, columns)
+            whole_match = None if value.running else self._of_step(value, matches)
+            columns[value.name] = self._of_step(value, prefixes) if whole_match is None else pick(whole_match, matches.ids)
+        return self._evaluated(measure, matches.rows, columns)
+
+    def _of_step(self, value: MatchValue, matches: MatchRows) -> pa.Array:
+        return self.value(value.call, matches.of_step(None if value.step is None else self.steps[value.step]))
 
     def value(self, call: AggCall, views: MatchRows) -> pa.Array:
         """Return what a call gives for the rows of each match."""
