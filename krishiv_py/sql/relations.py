@@ -19,10 +19,11 @@ from krishiv_py.plan.expressions.expr import Alias, Expr, Func, Lambda, LambdaVa
 from krishiv_py.plan.names import free
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, RowsClock, WatermarkSpec
+from krishiv_py.sql import patterns
 from krishiv_py.sql.catalog import RegisteredStream, StaticTable, unknown_table
 from krishiv_py.sql.joins import VALIDITY, How, check_bound_in_where, how_of, joined, looked_up
 from krishiv_py.sql.scope import Column, Env, Inner, Relation, conjuncts
-from krishiv_py.sql.statements import PARTITION, clause_of, only, query_of, refused
+from krishiv_py.sql.statements import MATCH, PARTITION, clause_of, only, query_of, refused
 from krishiv_py.sql.windows import LENGTHS, Kind, WindowCall, call_of, check_time, is_zone
 from krishiv_py.types import type_text, wider
 
@@ -454,6 +455,9 @@ def _function(node: sg.Table, env: Env, inner: Inner) -> Relation:
     only(node, frozenset({"this", "alias"}))
     _no_renaming(node)
     call = node.this
+    if call.name.lower() == MATCH:
+        rows = _data(call.expressions[0], env, inner)
+        return patterns.matched(call, rows, node.alias or None, env)
     if call.name.upper() == "TABLE" and len(call.expressions) == 1:
         call = call.expressions[0]
     kind = _FUNCTIONS.get(call.name.lower()) if isinstance(call, sg.Anonymous) else None

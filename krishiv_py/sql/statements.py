@@ -99,6 +99,133 @@ def _arguments(tokens: list[Any], i: int, text: str) -> list[tuple[int, int, str
     return changes
 
 
+MATCH: Final = "match_recognize"
+"""The call that MATCH_RECOGNIZE becomes."""
+_CLAUSES: Final = {
+    "PARTITION BY": "",
+    "ORDER BY": "",
+    "MEASURES": "",
+    "ONE": "ROW",
+    "ALL": "ROWS",
+    "AFTER": "MATCH",
+    "PATTERN": "(",
+    "WITHIN": "INTERVAL",
+    "DEFINE": "",
+    "SUBSET": "",
+}
+"""The clauses of MATCH_RECOGNIZE, with the word that comes next."""
+_NAVIGATION: Final = frozenset({"FIRST", "LAST", "PREV", "NEXT"})
+
+
+def _matches_as_calls(text: str) -> str:
+    """Return a text with ``match_recognize(t, partition_by(k))`` in the place of ``t MATCH_RECOGNIZE (PARTITION BY k)``."""
+    while "match_recognize" in text.lower():
+        tokens = sqlglot.tokenize(text, dialect="spark")
+        found = [
+            i
+            for i in range(len(tokens))
+            if _word(tokens, i, text) == "MATCH_RECOGNIZE"
+            and _word(tokens, i + 1, text) == "("
+            and i
+            and not _is_call(tokens, i, text)
+        ]
+        if not found:
+            break
+        i = found[0]  # the first one is in no other
+        begin, end = _table_before(tokens, i, text), _after_parenthesis(tokens, i + 1, text) - 1
+        parts = [text[tokens[begin].start : tokens[i - 1].end + 1], *_clauses(tokens, i + 2, end, text)]
+        text = f"{text[: tokens[begin].start]}{MATCH}({', '.join(parts)}{text[tokens[end].start :]}"
+    return text
+
+
+def _is_call(tokens: list[Any], i: int, text: str) -> bool:
+    return _word(tokens, i - 1, text) in ("FROM", ",", "JOIN", "(")
+
+
+def _table_before(tokens: list[Any], i: int, text: str) -> int:
+    """Return the token that the table before MATCH_RECOGNIZE begins with: a name, or a query in brackets."""
+    place, depth = i - 1, 0
+    while place > 0:
+        word = _word(tokens, place, text)
+        depth += (word == ")") - (word == "(")
+        if depth == 0:
+            break
+        place -= 1
+    return place
+
+
+def _clauses(tokens: list[Any], place: int, end: int, text: str) -> list[str]:
+    """Return a call for each clause of MATCH_RECOGNIZE between two tokens."""
+    begins, depth = [], 0
+    for i in range(place, end):
+        word = " ".join(_word(tokens, i, text).split())
+        follows = _word(tokens, i + 1, text)
+        if depth == 0 and word in _CLAUSES and _CLAUSES[word] in ("", follows) and follows not in ("AS", ".", ","):
+            begins.append(i)
+        depth += (word == "(") - (word == ")")
+    calls = []
+    for first, after in zip(begins, [*begins[1:], end], strict=True):
+        word = " ".join(_word(tokens, first, text).split())
+        raw = text[tokens[first].start : tokens[after - 1].end + 1]
+        if word in ("ONE", "ALL"):
+            calls.append(f"per_match({_quoted(raw)})")
+        elif word == "AFTER":
+            calls.append(f"skip({_quoted(' '.join(raw.split()[3:]))})")
+        elif word == "PATTERN":
+            calls.append(f"pattern({_quoted(raw[raw.index('(') + 1 : raw.rindex(')')])})")
+        elif word == "DEFINE":
+            calls.append(f"define({', '.join(_definitions(tokens, first + 1, after, text))})")
+        elif word == "SUBSET":
+            raise refused("SUBSET", raw, "name the steps one by one")
+        else:
+            calls.append(f"{word.lower().replace(' ', '_')}({_navigated(tokens, first + 1, after, text)})")
+    return calls
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "") + "'"
+
+
+def _definitions(tokens: list[Any], place: int, end: int, text: str) -> list[str]:
+    """Return the conditions of DEFINE, each as ``condition AS name``."""
+    begins, depth = [place], 0
+    for i in range(place, end):
+        word = _word(tokens, i, text)
+        depth += (word == "(") - (word == ")")
+        if word == "," and depth == 0:
+            begins.append(i + 1)
+    given = []
+    for first, after in zip(begins, [*(b - 1 for b in begins[1:]), end], strict=True):
+        if _word(tokens, first + 1, text) != "AS" or after <= first + 2:
+            raise PlanError(
+                "DEFINE says what rows of a step are",
+                got=text[tokens[first].start : tokens[after - 1].end + 1],
+                hint="write DEFINE A AS price > 1, B AS price < LAST(A.price)",
+            )
+        name = text[tokens[first].start : tokens[first].end + 1]
+        given.append(f"{_navigated(tokens, first + 2, after, text)} AS {name}")
+    return given
+
+
+def _navigated(tokens: list[Any], place: int, end: int, text: str) -> str:
+    """Return the text between two tokens, with names of the library's own for functions of rows of a match."""
+    if place >= end:
+        return ""
+    changes: list[tuple[int, int, str]] = []
+    for i in range(place, end):
+        word = _word(tokens, i, text)
+        if word in _NAVIGATION and _word(tokens, i + 1, text) == "(":
+            changes.append((tokens[i].start, tokens[i].end + 1, f"match_{word.lower()}"))
+        if word in ("FINAL", "RUNNING") and _word(tokens, i + 2, text) == "(":
+            changes.append((tokens[i].start, tokens[i].end + 1, f"match_{word.lower()}("))
+            closed = tokens[_after_parenthesis(tokens, i + 2, text) - 1].end + 1
+            changes.append((closed, closed, ")"))
+    begin, stop = tokens[place].start, tokens[end - 1].end + 1
+    for start, finish, new in sorted(changes, reverse=True):
+        text, stop = text[:start] + new + text[finish:], stop + len(new) - (finish - start)
+    return text[begin:stop]
+
+
 Query: TypeAlias = "sg.Select | sg.SetOperation"
 Statement: TypeAlias = "Query | sg.Set | sg.Insert"
 
@@ -142,12 +269,6 @@ _UNDERSTOOD: Final = frozenset(
 _OF_OTHERS: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), construct, hint)
     for pattern, construct, hint in (
-        (
-            r"\bMATCH_RECOGNIZE\b",
-            "MATCH_RECOGNIZE",
-            "for rows of one key that follow one another write a JOIN of the stream with itself with bounds of time, or "
-            "SESSION windows; in Python .lookback_window(...) with pairs(condition)",
-        ),
         (
             r"\bEMIT\s+(ON\s+WINDOW\s+CLOSE|FINAL)\b",
             "EMIT ON WINDOW CLOSE",
@@ -252,8 +373,9 @@ def statements_of(text: str) -> list[Statement]:
         raise PlanError("this is not SQL", got=shown(text), then="a NUL is in it", hint=_SHOW)
     try:
         with one_kind_of_error():
-            check_whole(text)
-            written = readable(respelled(text))
+            called = _matches_as_calls(text)
+            check_whole(called)
+            written = readable(respelled(called))
             trees = sqlglot.parse(written, dialect="spark")
             statements = [
                 tree for tree in trees if tree is not None and tree.key != "semicolon"

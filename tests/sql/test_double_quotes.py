@@ -117,10 +117,6 @@ def test_a_negative_number_bounds_a_join(lower: str, upper: str) -> None:
 @pytest.mark.parametrize(
     ("query", "named"),
     [
-        (
-            "SELECT * FROM events MATCH_RECOGNIZE (ORDER BY at MEASURES A.at AS x PATTERN (A B+) DEFINE B AS amount > 1)",
-            "MATCH_RECOG",
-        ),
         ("SELECT customerId, COUNT(*) FROM events GROUP BY customerId EMIT CHANGES", "EMIT"),
         ("SELECT customerId, COUNT(*) FROM events WINDOW TUMBLING (SIZE 1 MINUTE) GROUP BY customerId", "ksqlDB"),
         ("SELECT * FROM events EXPECT (amount > 0)", "EXPECT"),
