@@ -137,6 +137,10 @@ _SPREAD: Final = (
     "rows are shared out by key by themselves: .key_by(...) says by which; how many workers there are is said by "
     "Session.in_process(workers=2), or by Spark's settings"
 )
+_PATTERN: Final = (
+    'write .watermark("at", "5 seconds").key_by("user").match(step("a", "amount < 5").followed_by(step("b", "amount > 500")), '
+    'within="1 hour")'
+)
 _ROWS: Final = "write .collect(), an Arrow table of a finite input; .collect().to_pylist() has its rows as dicts"
 _SCHEMA: Final = "write stream.schema, the columns and their types; .explain() shows the plan"
 _LATE: Final = 'write .with_late_event_handler(SideOutputLateEventHandler(ParquetSink("late")))'
@@ -163,6 +167,7 @@ _ON_STREAM: Final = {
     "stateful_batch stateful mapGroupsWithState flatMapGroupsWithState applyInPandasWithState transformWithState": _STATE,
     "transformWithStateInPandas updateStateByKey update_state_by_key process_values processValues transformValues": _STATE,
     "process process_function key_process scan stateful_reduce deduplicate_with_state": _STATE,
+    "match_recognize matchRecognize pattern cep detect sequence_match followed_by find_pattern": _PATTERN,
     "join_asof merge_asof asofJoin": 'write left.asof_join(right, on="user", tolerance="1 minute")',
     "join_window windowJoin": 'write left.window_join(right, on="user", window=windows.tumbling("1 minute"))',
     "orderBy order_by sort sort_by sort_values sort_index sortWithinPartitions reverse set_sorted": _SORT,
@@ -242,6 +247,7 @@ _ON_STREAM: Final = {
     "matches pairs": "only .lookback_window(...) tells which rows met",
     "on_events": "only .time_interval_window(...) tells events of panes",
     "absent": 'keys are absent by event time: write .watermark("at", "5 seconds").key_by("user").absent("5 minutes")',
+    "match": 'a pattern takes the place of windows: write .key_by("user").match(step("a").then(step("b", "amount > 500")))',
     "process": 'a process function takes the place of windows: write .key_by("user").process(function, returns="n bigint")',
     _AGGREGATE: 'write .agg(count(), sum("x")); udaf(...) makes an aggregate of your own',
 }

@@ -332,10 +332,30 @@ def skip_of(text: object, steps: Collection[str]) -> tuple[SkipTo, str]:
 
 
 def to_first(name: str) -> str:
-    """Return the `skip` that goes on at the first row of the step `name`."""
+    """Return the `skip` that goes on at the first row of the step `name`.
+
+    Examples
+    --------
+    >>> from krishiv_py import col, prev, step, to_first
+    >>> from krishiv_py.testing import stream_of
+    >>> prices = stream_of("symbol string, price bigint, at bigint").watermark("at", 0).key_by("symbol")
+    >>> up = step("up", col("price") > prev("price")).one_or_more()
+    >>> prices.match(step("low").then(up), skip=to_first("up")).schema.names
+    ['symbol', 'match_start', 'match_end', 'matched_at']
+    """
     return f"first {name}"
 
 
 def to_last(name: str) -> str:
-    """Return the `skip` that goes on at the last row of the step `name`."""
+    """Return the `skip` that goes on at the last row of the step `name`.
+
+    Examples
+    --------
+    >>> from krishiv_py import col, prev, step, to_last
+    >>> from krishiv_py.testing import stream_of
+    >>> prices = stream_of("symbol string, price bigint, at bigint").watermark("at", 0).key_by("symbol")
+    >>> up = step("up", col("price") > prev("price")).one_or_more()
+    >>> prices.match(step("low").then(up), skip=to_last("up")).schema.names
+    ['symbol', 'match_start', 'match_end', 'matched_at']
+    """
     return f"last {name}"

@@ -31,8 +31,13 @@ class Pattern:
     --------
     >>> from krishiv_py import col, step
     >>> small = step("small", col("amount") < 1)
-    >>> small.then(step("big", col("amount") > 500).one_or_more())
+    >>> big = step("big", col("amount") > 500)
+    >>> small.then(big.one_or_more())
     small big+
+    >>> small.times(2, 3).without(col("kind") == "confirm").followed_by(big.one_or_more().reluctant())
+    small{2,3} [no (`kind` = 'confirm')] .. big+?
+    >>> (small.at_least(2) | big.optional()).then(step("end").zero_or_more())
+    (small{2,} | big?) end*
     """
 
     def then(self, other: Pattern) -> Pattern:
@@ -233,7 +238,7 @@ class Repeated(Pattern):
 
 @attrs.frozen(repr=False, eq=False)
 class AbsentStart:
-    """What may not come before the first row of a pattern."""
+    """Holds what may not come before the first row of a pattern."""
 
     absent: Absent
 
@@ -265,6 +270,12 @@ def step(name: str, condition: Expr | str | None = None) -> Pattern:
     ------
     PlanError
         For a name that is no plain word.
+
+    Examples
+    --------
+    >>> from krishiv_py import col, last, step
+    >>> step("top").then(step("up", col("price") > last("top.price")))
+    top up
     """
     if not isinstance(name, str) or not name.isidentifier() or not encodable(name):
         raise PlanError("a step is named by one word", got=shown(name), hint='write step("placed", col("kind") == "placed")')
@@ -455,6 +466,12 @@ def prev(arg: Expr | str, rows: int = 1) -> Prev:
         A column, or an expression over columns of one row.
     rows : int
         How many rows before, at most 1 000.
+
+    Examples
+    --------
+    >>> from krishiv_py import col, prev, step
+    >>> step("up", (col("price") > prev("price")) & (prev("price") > prev("price", 2)))
+    up
     """
     most = a_number(rows, "rows", 1, 'write prev("price"), or prev("price", 2)', most=MOST_TIMES)
     return Prev(col(arg) if isinstance(arg, str) else _any_expression(arg, "prev"), most)

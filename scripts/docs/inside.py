@@ -247,6 +247,26 @@ def sequence(made: Namespace) -> Picture:
     return picture
 
 
+def pattern(made: Namespace) -> Picture:
+    """Draw the rows of a card in order of time, and the match among them."""
+    axis, picture = Axis(-4.0, 96.0, left=92.0), Picture(height=150.0)
+    rows = sorted((at, kind, amount) for kind, amount, at in made["sent"])
+    matches = [(row["match_start"] / 1_000, row["match_end"] / 1_000) for row in made["given"].to_pylist()]
+    for begin, end in matches:
+        x, to = axis.x(begin) - 14, axis.x(end) + 14
+        picture.put("rect", x=x, y=34.0, width=to - x, height=38.0, rx=8.0, fill=BAR, fill_opacity=0.15, stroke=BAR)
+        picture.write("match", (x + to) / 2, 26.0, size=14, fill=BAR)
+    picture.write("rows of a", LEFT, 57.0, "start", size=14)
+    for at, kind, amount in rows:
+        x, wanted = axis.x(float(at)), any(begin <= at <= end for begin, end in matches) and kind == "buy"
+        confirms = kind == "confirm"
+        picture.put("circle", cx=x, cy=53.0, r=5.0, fill=LATE if confirms else ROW, opacity=1.0 if wanted or confirms else 0.4)
+        picture.write(str(amount) if kind == "buy" else kind, x, 92.0, size=13, fill=LATE if confirms else "currentColor")
+    axis.draw(picture, 110.0, [0.0, 20.0, 40.0, 60.0, 80.0], lambda t: f"{t:g}")
+    picture.write("event time, seconds", WIDTH - RIGHT, 144.0, "end", size=14)
+    return picture
+
+
 def silence(made: Namespace) -> Picture:
     """Draw the rows of a key, how long after each it is absent, and what was reported."""
     axis, picture, after = Axis(-3.0, 150.0, left=92.0), Picture(height=150.0), 60.0

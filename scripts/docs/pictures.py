@@ -262,6 +262,7 @@ PAGES: dict[str, dict[str, Callable[[Namespace], Picture]]] = {
     "joins.md": {"interval": inside.interval, "asof": inside.asof, "same_window": inside.same_window},
     "process.md": {"sequence": inside.sequence},
     "absence.md": {"silence": inside.silence},
+    "patterns.md": {"pattern": inside.pattern},
     "same-answer.md": {"cuts": fates.cuts},
     "late-events.md": {"late_rules": fates.late_rules},
     "deduplication.md": {"copies": fates.copies},

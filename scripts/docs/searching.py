@@ -38,6 +38,7 @@ WORDS: Final = {
     "tables.md": ("delta", "iceberg", "postgres", "postgresql", "database", "jdbc"),
     "sources.md": ("read", "csv", "json", "parquet", "files", "source"),
     "process.md": ("timer", "process function", "flatmap", "custom logic"),
+    "patterns.md": ("cep", "match_recognize", "sequence of events", "pattern"),
     "absence.md": ("dead man", "heartbeat", "silent device", "no data"),
     "outputs.md": ("write", "sink", "foreachbatch", "outputs", "exactly once", "idempotent", "crash"),
     "web-service.md": ("fastapi", "web service", "rest", "http", "serve"),

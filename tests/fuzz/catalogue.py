@@ -366,6 +366,30 @@ def _stages() -> Iterator[Call]:
     yield Call("process", lambda: timed().key_by("user").process, {**logic, "ttl": 5, "at_end": "seen", "on_error": "fail"})
     timed_results = {"function": later, "returns": "twice bigint, due bigint", "event_time": "due"}
     yield Call("process, event_time", lambda: timed().key_by("user").process, timed_results)
+    one, two = kv.step("one", "n > 1"), kv.step("two", kv.col("n") > kv.last("one.n"))
+    found = {"pattern": one.then(two), "measures": kv.count("one").alias("ones"), "within": 5, "skip": "next_row"}
+    yield Call("match", lambda: timed().key_by("user").match, {**found, "rows": "all", "order_by": "n", "at_end": "seen"})
+    limits = {"pattern": one, "within": 5, "timeouts": "side_output", "max_rows_per_key": 5}
+    yield Call("match, limits", lambda: timed().key_by("user").match, limits)
+    yield Call("step", lambda: kv.step, {"name": "one", "condition": "n > 1"})
+    yield Call("absent, pattern", lambda: kv.absent, {"condition": "n > 1", "within": 5})
+    before = {"arg": "n", "rows": 2}
+    yield Call("prev", lambda: lambda arg, rows: timed().key_by("user").match(kv.step("s", kv.prev(arg, rows) > 1)), before)
+    for skip in (kv.to_first, kv.to_last):
+        yield Call(
+            skip.__name__,
+            lambda s=skip: lambda name: timed().key_by("user").match(one.then(two), skip=s(name)),
+            {"name": "two"},
+        )
+    yield Call("Pattern.then", lambda: one.then, {"other": two})
+    yield Call("Pattern.followed_by", lambda: one.followed_by, {"other": two})
+    yield Call("Pattern.without", lambda: one.without, {"condition": "n > 1", "within": 5})
+    yield Call("Pattern.times", lambda: one.times, {"least": 2, "most": 3})
+    yield Call("Pattern.at_least", lambda: one.at_least, {"least": 2})
+    yield Call("Pattern.one_or_more", lambda: one.one_or_more, {})
+    yield Call("Pattern.zero_or_more", lambda: one.zero_or_more, {})
+    yield Call("Pattern.optional", lambda: one.optional, {})
+    yield Call("Pattern.reluctant", lambda: one.optional().reluctant, {})
     absent = {"after": 5, "repeat": 5, "recovered": True, "forget_after": 50, "at_end": "seen"}
     yield Call("absent", lambda: timed().key_by("user").absent, absent)
     yield Call("Context", lambda: kv.Context, {"key": "a", "time": 5})

@@ -144,7 +144,7 @@ class MatchMethods(OptionMethods):
         if len(conditions) + len(absences) > _MOST_CONDITIONS:
             got = f"{len(conditions) + len(absences)} conditions"
             raise PlanError(f"a pattern has up to {_MOST_CONDITIONS} conditions", got=got, hint="use fewer steps")
-        given = [measures] if isinstance(measures, Expr) else list(measures)
+        given = list(measures) if is_collection(measures) and not isinstance(measures, Expr) else [measures]
         read = [(_name(one), reader.measure(unnamed(one))) for one in map(_expression, given)]
         before = [pa.field(name, values.measure_type(MatchExpr(node.arg), schema)) for name, node in reader.before]
         known = pa.schema([*schema, *before])

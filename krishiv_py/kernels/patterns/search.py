@@ -76,7 +76,7 @@ class Found:
 
 @attrs.frozen(eq=False)
 class Settings:
-    """What all searches of a stage share.
+    """Holds what all searches of a stage share.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class KeySearch:
         self._blocks: dict[int, _Block] = {}
         self._floor = rows.times[begin]
         self._forgets = settings.within_us is not None
-        """Whether a way that failed for one start may not fail for a later one."""
+        """True if a way that failed for one start may not fail for a later one."""
 
     def run(self) -> Answers:
         """Decide starts as long as the rows allow; yields what is asked, and is sent the answers."""
@@ -326,7 +326,7 @@ class KeySearch:
         return Found("limit", [-1], [start], self._floor, self._floor)
 
     def _nothing_after(self, last: int) -> Generator[Question, list[bool], int | None]:
-        """Return up to when nothing came after the last row; None where something did."""
+        """Look up to when nothing came after the last row; None where something did."""
         element, times = self.settings.program.after, self.rows.times
         if element is None:
             return times[last]
@@ -361,7 +361,7 @@ class KeySearch:
         return deadline
 
     def _ask_on(self, element: int, row: int, relaxed: bool, wanted: int) -> Generator[Question, list[bool], tuple[bool, int]]:
-        """Return whether a row fits, and which; -1 to give the start up."""
+        """Look whether a row fits, and which; -1 to give the start up."""
         while True:
             if row >= self._stop:
                 return False, (-1 if self._beyond(ANY_ROW) else row)
@@ -376,7 +376,7 @@ class KeySearch:
             row += 1
 
     def _asked(self, element: int, row: int, stop: int, *, in_run: bool) -> Generator[Question, list[bool], bool]:
-        """Return whether a row fulfils a condition, which is asked for with those that come after it."""
+        """Ask whether a row fulfils a condition, together with those that come after it."""
         if not self.settings.asked >> element & 1:
             return bool(self.rows.bits[row] >> element & 1)
         block, had = self._blocks.get(element), len(self._taken)
