@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 COOKBOOK = ROOT / "examples" / "cookbook"
 IN_PROCESS = [
     *("json_folder", "sessions_table", "top_pages", "enrich_and_join", "fraud_features", "orders_table", "stuck_source"),
-    *("unpaid_orders", "silent_devices"),
+    *("unpaid_orders", "silent_devices", "card_testing"),
 ]
 ELSEWHERE = ["kafka_counts", "unit_test", "migration", "choose_the_lag"]
 """Run by a test of their own: the first one in tests/kafka, where there is a broker."""

@@ -375,12 +375,9 @@ def _stages() -> Iterator[Call]:
     yield Call("absent, pattern", lambda: kv.absent, {"condition": "n > 1", "within": 5})
     before = {"arg": "n", "rows": 2}
     yield Call("prev", lambda: lambda arg, rows: timed().key_by("user").match(kv.step("s", kv.prev(arg, rows) > 1)), before)
-    for skip in (kv.to_first, kv.to_last):
-        yield Call(
-            skip.__name__,
-            lambda s=skip: lambda name: timed().key_by("user").match(one.then(two), skip=s(name)),
-            {"name": "two"},
-        )
+    at_two = {"name": "two"}
+    yield Call("to_first", lambda: lambda name: timed().key_by("user").match(one.then(two), skip=kv.to_first(name)), at_two)
+    yield Call("to_last", lambda: lambda name: timed().key_by("user").match(one.then(two), skip=kv.to_last(name)), at_two)
     yield Call("Pattern.then", lambda: one.then, {"other": two})
     yield Call("Pattern.followed_by", lambda: one.followed_by, {"other": two})
     yield Call("Pattern.without", lambda: one.without, {"condition": "n > 1", "within": 5})
