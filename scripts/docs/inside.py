@@ -249,7 +249,7 @@ def sequence(made: Namespace) -> Picture:
 
 def pattern(made: Namespace) -> Picture:
     """Draw the rows of a card in order of time, and the match among them."""
-    axis, picture = Axis(-4.0, 96.0, left=92.0), Picture(height=150.0)
+    axis, picture = Axis(-4.0, 101.0, left=92.0), Picture(height=150.0)
     rows = sorted((at, kind, amount) for kind, amount, at in made["sent"])
     matches = [(row["match_start"] / 1_000, row["match_end"] / 1_000) for row in made["given"].to_pylist()]
     for begin, end in matches:
@@ -261,7 +261,11 @@ def pattern(made: Namespace) -> Picture:
         x, wanted = axis.x(float(at)), any(begin <= at <= end for begin, end in matches) and kind == "buy"
         confirms = kind == "confirm"
         picture.put("circle", cx=x, cy=53.0, r=5.0, fill=LATE if confirms else ROW, opacity=1.0 if wanted or confirms else 0.4)
-        picture.write(str(amount) if kind == "buy" else kind, x, 92.0, size=13, fill=LATE if confirms else "currentColor")
+        label = str(amount) if kind == "buy" else kind
+        if confirms:
+            picture.write(label, x, 92.0, size=13, fill=LATE)
+        else:
+            picture.write(label, x, 92.0, size=13)
     axis.draw(picture, 110.0, [0.0, 20.0, 40.0, 60.0, 80.0], lambda t: f"{t:g}")
     picture.write("event time, seconds", WIDTH - RIGHT, 144.0, "end", size=14)
     return picture
