@@ -292,6 +292,12 @@ def test_a_chain_of_changes_keeps_the_law(law: str, seed: int, tmp_path: Path) -
     LAWS[law](seed, tmp_path)
 
 
+@pytest.mark.parametrize(("law", "seed"), [("within the lag", 157), ("within the lag", 1613)])
+def test_a_chain_that_broke_a_law_keeps_it(law: str, seed: int, tmp_path: Path) -> None:
+    """A lateness that is raised before a bucket has had a step that says so: pairs were given twice."""
+    LAWS[law](seed, tmp_path)
+
+
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_a_savepoint_of_every_operator_can_be_changed(kind: str, tmp_path: Path) -> None:
     """None of the changes that the laws draw is refused."""

@@ -45,6 +45,13 @@ class _InWindows:
         return pick(self.table.select(names), self.places).append_column(_WINDOW, pa.array(self.starts))
 
 
+@attrs.define
+class WindowJoinProgress(JoinProgress):
+    """Also up to which end windows have been given, whatever the allowed lateness was."""
+
+    given_at: int = UNSET
+
+
 class WindowJoinOperator(JoinOperator):
     """See the module's docstring."""
 
@@ -60,11 +67,12 @@ class WindowJoinOperator(JoinOperator):
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        known, logs = JoinProgress.of(bucket), self._logs(bucket)
+        known, logs = WindowJoinProgress.of(bucket), self._logs(bucket)
         due = self.firing_delay.due(moment, known.joined_at)
+        due = attrs.evolve(due, from_us=max(due.from_us, known.given_at))
         for log, fresh in zip(logs, known.fresh(chunks, self.halves, self.schemas), strict=True):
             log.append(fresh.table, UNSET)
-        known.joined_at = due.reached_us
+        known.joined_at, known.given_at = due.reached_us, max(known.given_at, due.to_us)
         known.store(bucket)
         out, unmatched = [], 0
         for low, high in self._spans(logs, due):
@@ -178,6 +186,7 @@ class WindowJoinOperator(JoinOperator):
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows of windows that had not fired."""
         keys = DeadKeys.of(dead, self.layout.key_names)
-        open_from = self._first_start(self.firing_delay.fired(JoinProgress.of(bucket).joined_at))
+        known = WindowJoinProgress.of(bucket)
+        open_from = self._first_start(max(self.firing_delay.fired(known.joined_at), known.given_at))
         gone = [log.remove(keys.rows, UNSET) for log in self._logs(bucket)]
         return sum(int(np.count_nonzero(times_of(rows) >= open_from)) for rows in gone if rows is not None)

@@ -68,7 +68,18 @@ def _windows(values: Sequence[Any]) -> Any:
 
 _MERGED: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
     **dict.fromkeys(
-        ("fired_at", "closed_at", "joined_at", "dedup_at", "newest_us", "stepped_at", "stepped_late", "seq", "rows_arrived"),
+        (
+            "fired_at",
+            "closed_at",
+            "joined_at",
+            "given_at",
+            "dedup_at",
+            "newest_us",
+            "stepped_at",
+            "stepped_late",
+            "seq",
+            "rows_arrived",
+        ),
         max,
     ),
     **dict.fromkeys(("arrived_left", "arrived_right", "rows_needed", *_NUMBERED.values()), sum),
