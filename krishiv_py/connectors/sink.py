@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import attrs
@@ -184,6 +184,28 @@ class FileSink(FolderSink):
     suffix: ClassVar[str]
     in_threads: ClassVar[bool] = False
     partition_by: tuple[str, ...] = ()
+
+    def in_batch(self, table: pa.Table, batch_id: int, clock_us: Callable[[], int]) -> pa.Table:
+        """Return rows as the files of a micro-batch have them; by default as they are. Runs in a task.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            Rows of one micro-batch.
+        batch_id : int
+            Its number. A repeated batch has the same.
+        clock_us : callable
+            Gives the clock on record of the micro-batch, µs since the epoch. It is noted before the batch runs, so a repeated
+            batch has the same.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from krishiv_py import ParquetSink
+        >>> ParquetSink("out").in_batch(pa.table({"count": [1]}), 7, lambda: 1_000_000).to_pylist()
+        [{'count': 1}]
+        """
+        return table
 
     @abstractmethod
     def write_table(self, table: pa.Table, stream: Any) -> None:

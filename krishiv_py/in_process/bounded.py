@@ -83,7 +83,7 @@ def run_bounded(plan: PhysicalPlan, now: Callable[[], int], progress: Show, work
             done.append(core.run(None, now_us, begun_us=begun_us))
         core.workers.close()
     late = [pa.concat_tables([d.late[n] for d in done]).combine_chunks() for n in range(len(plan.stages))]
-    outputs.publish(0, [plan.outputs[n].schema.empty_table() for n in range(len(plan.outputs))], late)
+    outputs.publish(0, [o.schema.empty_table() for o in plan.outputs], late, begun_us)
     results = {o.name: pa.concat_tables([d.results[o.name] for d in done]).combine_chunks() for o in plan.outputs}
     by_stage = {s.spec.name: rows for s, rows in zip(plan.stages, late, strict=True)}
     counted = {s.spec.name: dict(s.counters) for s in core.stages}

@@ -652,7 +652,8 @@ class Engine:
 
             def publish(number: int, output: BatchOutput) -> None:
                 self._lease.check()
-                self._outputs.publish(number, list(output.results.values()), output.late, is_replay=is_replay)
+                results = list(output.results.values())
+                self._outputs.publish(number, results, output.late, planned.now_us, is_replay=is_replay)
                 given.update(output.results)
 
             snapshot = planned.snapshot or any(control.snapshot for control, _ in controls)

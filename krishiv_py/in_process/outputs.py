@@ -40,8 +40,8 @@ AnySink: TypeAlias = Sink | BatchConsumer
 class ProcessOutput(Protocol):
     """One output of a plan that runs in this process."""
 
-    def publish(self, batch_id: int, rows: pa.Table, *, is_replay: bool) -> None:
-        """Take what one call gave."""
+    def publish(self, batch_id: int, rows: pa.Table, now_us: int, *, is_replay: bool) -> None:
+        """Take what one call gave, at the time `now_us` on record."""
 
 
 @attrs.frozen(eq=False)
@@ -50,7 +50,7 @@ class InMemory:
 
     sink: MemorySink
 
-    def publish(self, batch_id: int, rows: pa.Table, *, is_replay: bool) -> None:
+    def publish(self, batch_id: int, rows: pa.Table, now_us: int, *, is_replay: bool) -> None:
         """See ProcessOutput."""
         if rows.num_rows:
             self.sink.put(max(self.sink.tables, default=-1) + 1, [rows])
@@ -62,7 +62,7 @@ class ToTables:
 
     publisher: TablePublisher
 
-    def publish(self, batch_id: int, rows: pa.Table, *, is_replay: bool) -> None:
+    def publish(self, batch_id: int, rows: pa.Table, now_us: int, *, is_replay: bool) -> None:
         """See ProcessOutput."""
         self.publisher.publish(batch_id, [rows] if rows.num_rows else [], is_replay=is_replay)
 
@@ -79,8 +79,9 @@ class ToFiles:
     publisher: Publisher
     workers: Workers
 
-    def publish(self, batch_id: int, rows: pa.Table, *, is_replay: bool) -> None:
+    def publish(self, batch_id: int, rows: pa.Table, now_us: int, *, is_replay: bool) -> None:
         """See ProcessOutput."""
+        rows = self.sink.in_batch(rows, batch_id, lambda: now_us)
         to, n = self.publisher, rows.num_rows
         size = -(-n // self.workers.count) if self.sink.in_threads and n >= _SHARED_ROWS else n
         parts = [rows.slice(begin, size) for begin in range(0, n, size or 1)]
@@ -100,7 +101,7 @@ class ToHandler:
     handler: LateEventHandler
     spec: OperatorSpec
 
-    def publish(self, batch_id: int, rows: pa.Table, *, is_replay: bool) -> None:
+    def publish(self, batch_id: int, rows: pa.Table, now_us: int, *, is_replay: bool) -> None:
         """See ProcessOutput."""
         if not rows.num_rows:
             return
@@ -126,16 +127,19 @@ class Outputs:
     results: tuple[ProcessOutput | None, ...]
     late: tuple[ProcessOutput, ...]
 
-    def publish(self, batch_id: int, results: Sequence[pa.Table], late: Sequence[pa.Table], *, is_replay: bool = False) -> None:
+    def publish(
+        self, batch_id: int, results: Sequence[pa.Table], late: Sequence[pa.Table], now_us: int, *, is_replay: bool = False
+    ) -> None:
         """Publish what one call gave, the results of each output first, then the `late` rows of each stage.
 
-        `is_replay` says that the batch began in an earlier run, and may have been published then.
+        `now_us` is the time of the batch that is on record. `is_replay` says that the batch began in an earlier run, and may
+        have been published then.
         """
         for to, rows in zip(self.results, results, strict=True):
             if to is not None:
-                to.publish(batch_id, rows, is_replay=is_replay)
+                to.publish(batch_id, rows, now_us, is_replay=is_replay)
         for output, rows in zip(self.late, late, strict=True):
-            output.publish(batch_id, rows, is_replay=is_replay)
+            output.publish(batch_id, rows, now_us, is_replay=is_replay)
 
     def end(self) -> None:
         """Leave folders of files as they are to stay; no batch follows."""

@@ -110,7 +110,7 @@ class SparkClock:
         """See Clock."""
         logged = planned(self.checkpoint, batch)
         mark = watermark_of(int(logged["batchWatermarkMs"]), self.tick_us)
-        return self.raised.over(Moment(max(mark, self.initial_us, self.begun.watermark_us), _planned_us(logged)), batch)
+        return self.raised.over(Moment(max(mark, self.initial_us, self.begun.watermark_us), planned_us(logged)), batch)
 
     def takes_over(self, batch: int) -> bool:
         """See Clock."""
@@ -156,7 +156,7 @@ class LedgerClock:
 
     def judging(self, batch: int, *, before: bool) -> Moment:
         """See Clock."""
-        begun_us = _planned_us(planned(self.checkpoint, batch))
+        begun_us = planned_us(planned(self.checkpoint, batch))
         return attrs.evolve(self.in_force(batch), begun_us=begun_us, before=_before(self, batch) if before else None)
 
     def clocks(self, batch: int, plan: ClockPlan) -> Clocks:
@@ -237,7 +237,7 @@ def _before(clock: Clock, batch: int) -> tuple[int, ...] | None:
     return clock.in_force(batch - 1).every if batch else None
 
 
-def _planned_us(logged: dict[str, Any]) -> int:
+def planned_us(logged: dict[str, Any]) -> int:
     """Return when Spark planned a batch, by its log."""
     return int(logged["batchTimestampMs"]) * 1_000
 

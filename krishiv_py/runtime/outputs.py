@@ -31,7 +31,8 @@ from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import LATE, RESULTS, place_of
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, CheckpointOrigin, moved_to
-from krishiv_py.runtime.checkpoint.sparklog import batches_of
+from krishiv_py.runtime.checkpoint.sparklog import batches_of, planned
+from krishiv_py.runtime.clocks import planned_us
 from krishiv_py.storage.checksums import sealed
 from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.local import absolute
@@ -127,6 +128,7 @@ class TaskOutput:
         if kind not in self.sinks:
             return None
         folder, sink = self.sinks[kind]
+        table = sink.in_batch(table, self.first + batch_id, lambda: planned_us(planned(self.checkpoint, batch_id)))
         names = write_staged(sink, folder, self.mark, self.first + batch_id, bucket, table, durable=self.durable, claimed=True)
         return {"kind": kind, "names": names, "rows": table.num_rows}
 

@@ -23,7 +23,7 @@ from krishiv_py.display.text import LaidOut
 from krishiv_py.engine.closing import keys_to_close, why_text
 from krishiv_py.engine.stage import FIRINGS, StageOperator, StageOutput
 from krishiv_py.errors import PlanError, SourceError, failure_text, shown
-from krishiv_py.in_process.core import Core, Sent
+from krishiv_py.in_process.core import BatchOutput, Core, Sent
 from krishiv_py.in_process.moving import begun_core, save_core
 from krishiv_py.in_process.outputs import AnySink, outputs
 from krishiv_py.in_process.stage import ProcessStage, dropped
@@ -735,14 +735,14 @@ class Driver(OfOneProcess):
         return done
 
     def _run(self, sent: dict[int, Sent] | None, *, ended: bool, snapshot: bool) -> StepOutput:
-        with tables_age_by(self._core, self.clock.now_us) if self._tables else nullcontext():
+        now_us = self.clock.now_us
+
+        def publish(batch_id: int, output: BatchOutput) -> None:
+            self._outputs.publish(batch_id, list(output.results.values()), output.late, now_us)
+
+        with tables_age_by(self._core, now_us) if self._tables else nullcontext():
             done = self._core.run(
-                sent,
-                self.clock.now_us,
-                begun_us=self._begun_us,
-                waits=self._idle_batches or ended,
-                snapshot=snapshot,
-                publish=lambda batch_id, output: self._outputs.publish(batch_id, list(output.results.values()), output.late),
+                sent, now_us, begun_us=self._begun_us, waits=self._idle_batches or ended, snapshot=snapshot, publish=publish
             )
         self._done = done.done
         by_stage = {s.spec.name: rows for s, rows in zip(self._stages, done.late, strict=True)}

@@ -79,9 +79,14 @@ class ParquetSink(_FilesByColumns):
 
     def write_table(self, table: pa.Table, stream: Any) -> None:
         """Write the rows of `table` to the open file `stream`."""
-        # parquet has no durations: only Arrow's own schema tells a reader that such numbers are some
-        kept = any(map(_has_durations, table.schema.types))
-        pq.write_table(table, stream, compression="snappy", store_schema=kept)
+        write_parquet(table, stream)
+
+
+def write_parquet(table: pa.Table, stream: Any) -> None:
+    """Write the rows of `table` as a file of Parquet."""
+    # parquet has no durations: only Arrow's own schema tells a reader that such numbers are some
+    kept = any(map(_has_durations, table.schema.types))
+    pq.write_table(table, stream, compression="snappy", store_schema=kept)
 
 
 def _has_durations(kind: pa.DataType) -> bool:

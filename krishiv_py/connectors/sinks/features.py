@@ -1,0 +1,158 @@
+"""The feature log: results of a feature pipeline, each with when it was published (SEMANTICS §17.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from krishiv_py.connectors.fit import MisfitError, explained, open_parquet
+from krishiv_py.connectors.sink import FileSink, OutputName
+from krishiv_py.connectors.sinks.files import a_folder, folder_of, write_parquet
+from krishiv_py.connectors.tables.keys import OP, columns, is_log
+from krishiv_py.errors import ColumnError, PlanError, SourceError, failure_text, shown
+from krishiv_py.plan.checks import a_text, known_column
+from krishiv_py.plan.schema import check_key_type, time_kind
+from krishiv_py.redaction import shown_text
+from krishiv_py.storage.files import store_at
+
+PUBLISHED: Final = "published_at"
+"""The column with the clock on record of the micro-batch that published a row."""
+BATCH: Final = "batch"
+"""The column with the number of that micro-batch."""
+OF_LOG: Final = pa.schema([(PUBLISHED, pa.timestamp("us", "UTC")), (BATCH, pa.int64())])
+"""The columns that a log adds."""
+
+
+def _a_key(names: object) -> tuple[str, ...]:
+    return columns(names, "key")
+
+
+@attrs.frozen
+class FeatureLog(FileSink):
+    """Parquet files with the results of a feature pipeline, and when each was published (docs/features.md).
+
+    It is a sink, exactly once like :class:`~krishiv_py.ParquetSink`, and what :func:`~krishiv_py.features.training_set` reads.
+    A row has the columns of the result, ``published_at`` (the clock on record of its micro-batch) and ``batch``, the number of
+    that. A micro-batch that is repeated after a crash has the same number and the same clock (SEMANTICS §17.3).
+
+    Attributes
+    ----------
+    path : str or os.PathLike
+        The folder.
+    keys : tuple of str
+        The columns of the key, given as `key`: a name, or several.
+    at : str
+        The column with the event time of a row.
+
+    Raises
+    ------
+    PlanError
+        At the start of the query, for results that are change logs, for late rows, and where a column has the name of one of
+        the log's own.
+    ColumnError
+        For a key or time that results do not have.
+
+    Examples
+    --------
+    >>> from krishiv_py import Session, sum
+    >>> from krishiv_py.features import FeatureLog
+    >>> with Session.in_process() as session:
+    ...     log = FeatureLog(session.temporary_folder(), key="card", at="at")
+    ...     payments, sender = session.memory_stream("card string, at bigint, amount bigint")
+    ...     timed = payments.watermark("at", "5 s").key_by("card")
+    ...     spent = timed.lookback_window("1 h", emit="arrival", with_row=True).agg(sum("amount").alias("spent"))
+    ...     query = spent.start(log)
+    ...     _ = sender.send([{"card": "a", "at": 1_000, "amount": 5}])
+    ...     query.process_all_available()
+    ...     log.read().column_names
+    ['card', 'at', 'amount', 'spent', 'published_at', 'batch']
+    """
+
+    suffix: ClassVar[str] = ".parquet"
+    in_threads: ClassVar[bool] = True
+    path: str = attrs.field(converter=a_folder, repr=shown_text)
+    keys: tuple[str, ...] = attrs.field(alias="key", converter=_a_key, kw_only=True)
+    at: str = attrs.field(kw_only=True)
+
+    @keys.validator
+    def _has_key(self, _attribute: object, value: tuple[str, ...]) -> None:
+        if not value:
+            raise PlanError("a feature log has a key", got="no column", hint='write FeatureLog(path, key="card", at="at")')
+
+    @at.validator
+    def _is_column(self, _attribute: object, value: object) -> None:
+        a_text(value, "at", 'pass the name of the event-time column: at="at"')
+
+    def check(self, output: OutputName, schema: pa.Schema) -> None:
+        """Refuse rows of an `output` that are no features: those of a `schema` without key or event time, change logs."""
+        if output != "results":
+            hint = "give late rows a sink of their own: SideOutputLateEventHandler(MemorySink())"
+            raise PlanError("a feature log takes results", got="late rows", hint=hint)
+        for name in self.keys:
+            check_key_type(known_column(name, schema.names, "FeatureLog(key)"), schema.field(name).type)
+        time_kind(schema, known_column(self.at, schema.names, "FeatureLog(at)"))
+        if is_log(schema):
+            then = "a reader would take what was withdrawn for a value"
+            hint = 'write .emit("final") or .emit("updates"), or drop the column'
+            raise PlanError("a feature log has values, and no changes", got=f"a column {OP!r}", then=then, hint=hint)
+        for name in OF_LOG.names:
+            if name in schema.names:
+                hint = f'name it otherwise before: .rename({name}="{name}_of_row")'
+                raise PlanError(f"a feature log has a column {name!r} of its own", got="results with one", hint=hint)
+
+    def in_batch(self, table: pa.Table, batch_id: int, clock_us: Callable[[], int]) -> pa.Table:
+        """Return rows with the clock and the number of their micro-batch."""
+        now, number = pa.scalar(clock_us(), pa.int64()), pa.scalar(batch_id, pa.int64())
+        published = pa.repeat(now, table.num_rows).cast(OF_LOG.field(PUBLISHED).type)
+        return table.append_column(PUBLISHED, published).append_column(BATCH, pa.repeat(number, table.num_rows))
+
+    def write_table(self, table: pa.Table, stream: Any) -> None:
+        """Write the rows of `table` to the open file `stream`."""
+        write_parquet(table, stream)
+
+    def read(self) -> pa.Table:
+        """Return all rows, of each query micro-batch by micro-batch; a column that a file lacks is null there.
+
+        Raises
+        ------
+        SourceError
+            Where the folder holds no log, or files that do not go together.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from krishiv_py.features import FeatureLog
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> log = FeatureLog(tempfile.mkdtemp(), key="card", at="at")
+        >>> driver = Driver(stream_of("card string, at bigint, spent bigint"), sink=log)
+        >>> _ = driver.send([{"card": "a", "at": 1_000, "spent": 5}])
+        >>> log.read().select(["card", "spent", "batch"]).to_pylist()
+        [{'card': 'a', 'spent': 5, 'batch': 0}]
+        """
+        store, root = store_at(folder_of(self) or "")
+        there = [file.path for file in store.entries(root) if file.is_file and file.base_name.endswith(self.suffix)]
+        if not there:
+            hint = "give the folder that a query writes to: .start(FeatureLog(path, ...))"
+            raise SourceError("there is no feature log", got=shown(self.path), then="no file is in the folder", hint=hint)
+        try:
+            tables = [_read(store.open(path)) for path in sorted(there)]
+            rows = pa.concat_tables(tables, promote_options="default")
+        except (OSError, MisfitError, pa.ArrowException) as problem:
+            then = explained(problem) if isinstance(problem, MisfitError) else failure_text(problem)
+            hint = "begin a new folder where a column has another type now"
+            raise SourceError("a feature log cannot be read", got=shown(self.path), then=then, hint=hint) from problem
+        missing = [name for name in (*self.keys, self.at, *OF_LOG.names) if name not in rows.column_names]
+        if missing:
+            hint = "give key and at as the query that writes it does"
+            raise ColumnError("a feature log lacks a column", got=missing[0], hint=hint)
+        return rows
+
+
+def _read(file: Any) -> pa.Table:
+    with file:
+        parquet: pq.ParquetFile = open_parquet(file)
+        return parquet.read()
