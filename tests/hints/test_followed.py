@@ -23,7 +23,7 @@ import pyarrow as pa
 import pytest
 
 import krishiv_py
-from krishiv_py import Session, connectors, testing, windows
+from krishiv_py import Session, connectors, features, testing, windows
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.cli.main import main
 from krishiv_py.errors import KrishivError
@@ -87,7 +87,7 @@ ON_SPARK: Final = tuple(cases(HERE / "cases/spark"))
 def names(folder: Path, session: Session) -> dict[str, Any]:
     """Return what programs of cases find: the public names, streams, a table, a folder and a session in process."""
     made = {name: getattr(krishiv_py, name) for name in krishiv_py.__all__}
-    made |= {name: getattr(testing, name) for name in testing.__all__}
+    made |= {name: getattr(module, name) for module in (testing, features) for name in module.__all__}
     events = stream_of("user string, amount bigint, at bigint")
     timed = events.watermark("at", "5 s")
     return {

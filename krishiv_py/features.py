@@ -1,0 +1,261 @@
+"""Features for training and for serving: their log, training sets, and a proof that both are equal (docs/features.md).
+
+A label row takes the newest feature row of its key before the label's time. Which rows there are to choose from is one of two
+truths: ``"event"``, all rows that the log has, or ``"served"``, those that a reader could have read at that time::
+
+    event time of the feature     10        20
+    published at                    12          31
+                               ─────┼─────┼────┼──►  time of the label
+                                    │     25   │
+    "event" at 25 sees the row of 20, "served" still that of 10
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.connectors.frames import arrow_table
+from krishiv_py.connectors.lookup_table import in_types_of_streams
+from krishiv_py.connectors.sinks.features import BATCH, OF_LOG, PUBLISHED, FeatureLog
+from krishiv_py.errors import ColumnError, PlanError, shown, users_line
+from krishiv_py.kernels.columns.times import stamp
+from krishiv_py.plan.checks import a_switch, a_text, is_collection, known_column, one_of
+from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
+from krishiv_py.plan.schema import time_kind
+from krishiv_py.testing.driver import Driver
+from krishiv_py.testing.sends import stream_of
+from krishiv_py.types import type_text
+
+__all__ = ["FeatureLog", "training_set"]
+
+AsOf: TypeAlias = Literal["served", "event"]
+_TRUTHS: Final = ("served", "event")
+_TIME: Final = pa.timestamp("us", "UTC")
+_KEY, _AT, _NUMBER, _FROM, _FOUND = "key", "at", "number", "from", "found"
+"""The columns of both sides of the join; those of the key are numbered."""
+_NONE: Final = -1
+
+
+def training_set(
+    labels: Any,
+    logs: Mapping[str, FeatureLog],
+    *,
+    key: str | Iterable[str],
+    at: str,
+    as_of: AsOf = "served",
+    max_age: Duration | None = None,
+    allow_exact: bool = False,
+    known_at: TimePoint | None = None,
+) -> pa.Table:
+    """Return labels with the features that each had at its time (SEMANTICS §17.3).
+
+    Each label is there once, in its order. It has the newest feature row of its key by event time, strictly before the label;
+    of rows of equal time the one that was published last. A label without key or time, of an unknown key, or before the first
+    feature has nulls.
+
+    Parameters
+    ----------
+    labels : pyarrow.Table or frame
+        The labels: key, time, and whatever else.
+    logs : dict of str to FeatureLog
+        The feature logs, by a name of your own.
+    key : str or list of str
+        The key columns of the labels, in the order of those of the logs.
+    at : str
+        The time of a label: ``timestamp``, ``timestamp_ntz`` or ``bigint`` milliseconds.
+    as_of : {"served", "event"}
+        Which feature rows a label may have: those that were published at or before its time, as a reader would have found
+        them, or all, also corrections and rows that came later.
+    max_age : int or timedelta or str, optional
+        A feature that is so much older than the label, or more, is null; ``int`` is milliseconds. No limit by default.
+    allow_exact : bool
+        Whether a feature of exactly the label's time counts. By default it does not, as the labelled event itself is often one
+        of those that made it.
+    known_at : int or datetime or str, optional
+        Leave out what was published later, so that a set can be made once more; ``int`` is milliseconds since the epoch.
+
+    Returns
+    -------
+    pyarrow.Table
+        The columns of the labels, and of each log its values and ``<name>_at``, the event time of the feature row.
+
+    Raises
+    ------
+    PlanError
+        For arguments that do not fit together.
+    ColumnError
+        For columns that are missing, or of other types, and for names that both have.
+    SourceError
+        For a log that cannot be read.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from krishiv_py.features import FeatureLog, training_set
+    >>> from krishiv_py.testing import Driver, ManualClock, stream_of
+    >>> import tempfile
+    >>> log, clock = FeatureLog(tempfile.mkdtemp(), key="card", at="at"), ManualClock()
+    >>> driver = Driver(stream_of("card string, at bigint, spent bigint"), sink=log, clock=clock)
+    >>> for now, at, spent in ((12, 10, 5), (31, 20, 7)):
+    ...     _ = clock.set(now)
+    ...     _ = driver.send([{"card": "a", "at": at, "spent": spent}])
+    >>> labels = pa.table({"card": ["a", "a"], "decided": [25, 40], "fraud": [False, True]})
+    >>> training_set(labels, {"card": log}, key="card", at="decided")["spent"].to_pylist()
+    [5, 7]
+    >>> training_set(labels, {"card": log}, key="card", at="decided", as_of="event")["spent"].to_pylist()
+    [7, 7]
+    """
+    one_of(as_of, "as_of", _TRUTHS)
+    a_switch(allow_exact, "allow_exact")
+    age_us = None if max_age is None else to_us(max_age, "max_age")
+    known_us = None if known_at is None else time_point_us(known_at, "known_at")
+    rows = arrow_table(labels)
+    if rows is None:
+        raise PlanError("labels are a table", got=shown(labels), hint="pass a pyarrow.Table, or a frame of pandas or Polars")
+    names = [key] if isinstance(key, str) else list(key) if is_collection(key) else []
+    if not names:
+        raise PlanError("training_set has no key", got=shown(key), hint='write key="card", or a list of columns')
+    for name in (*names, at):
+        known_column(name, rows.column_names, "training_set(labels)")
+    if not isinstance(logs, Mapping) or not logs or not all(isinstance(log, FeatureLog) for log in logs.values()):
+        hint = 'write {"card": FeatureLog(path, key="card", at="at")}'
+        raise PlanError("training_set takes feature logs by name", got=shown(logs), hint=hint)
+    side, (times, _), result = _joined_side(rows, names, at), _event_times(rows[at], at), rows
+    for called, log in logs.items():
+        a_text(called, "logs", "name a log by a text")
+        if len(names) != len(log.keys):
+            got = f"key={names}, and {list(log.keys)} in the log"
+            hint = "name as many key columns of the labels as the log has"
+            raise PlanError(f"labels and the log {called!r} have other keys", got=got, hint=hint)
+        features = log.read()
+        _warn_of_zones(rows.schema.field(at).type, features.schema.field(log.at).type, called)
+        readable = _readable(features, log, served=as_of == "served", exact=allow_exact, known_us=known_us)
+        labelled, chosen = _newest(side, readable)
+        if age_us is not None:
+            young = times[labelled] - _event_times(features[log.at], log.at)[0][chosen] < age_us
+            labelled, chosen = labelled[young], chosen[young]
+        found = np.full(rows.num_rows, _NONE)
+        found[labelled] = chosen
+        result = _with_values(result, features, pa.array(found, mask=found == _NONE), log, called)
+    return result
+
+
+def _event_times(column: pa.ChunkedArray, name: str) -> tuple[Ints, Mask]:
+    """Return times in µs, and which can be used.
+
+    Raises
+    ------
+    ColumnError
+        For a column that has no times.
+    """
+    if not (pa.types.is_timestamp(column.type) or pa.types.is_int64(column.type)):
+        hint = "cast it to a timestamp, or to bigint milliseconds"
+        raise ColumnError(f"column {name!r} cannot be event time", got=type_text(column.type), hint=hint)
+    kind = time_kind(pa.schema([(name, column.type)]), name)
+    stamped = stamp(pa.concat_arrays([*column.chunks, pa.array([], column.type)]), kind)
+    return stamped.times, ~(stamped.null | stamped.out_of_range)
+
+
+def _joined_side(rows: pa.Table, keys: Sequence[str], at: str) -> pa.Table:
+    """Return keys, time and number of the rows that have a time, as the join takes them."""
+    columns = in_types_of_streams(rows.select(list(keys))).columns
+    times, timed = _event_times(rows[at], at)
+    named = {f"{_KEY}{number}": column for number, column in enumerate(columns)}
+    table = pa.table({**named, _AT: pa.array(times).cast(_TIME), _NUMBER: pa.array(np.arange(rows.num_rows))})
+    return table.filter(pa.array(timed))
+
+
+def _readable(features: pa.Table, log: FeatureLog, *, served: bool, exact: bool, known_us: int | None) -> pa.Table:
+    """Return the rows that a label may have, with the time from which it may have them.
+
+    A label may have a row that it comes after, and where it is as served, one that was published by then. So each row counts
+    from some time on, and of those that count the newest is taken: the one that is newer than all that counted before it. The
+    join then takes the last one of these.
+    """
+    rows = _joined_side(features, log.keys, log.at)
+    numbers = rows[_NUMBER].to_numpy()
+    published = features[PUBLISHED].cast(pa.int64()).to_numpy()
+    times, _ = _event_times(features[log.at], log.at)
+    counts_from = times if exact else times + 1
+    counts_from = np.maximum(counts_from, published) if served else counts_from
+    if known_us is not None:
+        numbers = numbers[published[numbers] <= known_us]
+    newness = np.empty(features.num_rows, np.int64)
+    newness[np.lexsort((features[BATCH].to_numpy(), published, times))] = np.arange(features.num_rows)
+    order = numbers[np.lexsort((newness[numbers], counts_from[numbers]))]
+    keys = in_types_of_streams(features.select(list(log.keys))).take(pa.array(order))
+    owners = group(list(keys.columns), keys.num_rows).ids
+    by_key = np.argsort(owners, kind="stable")
+    ranked = owners[by_key] * np.int64(features.num_rows) + newness[order[by_key]]
+    newest = np.zeros(len(order), np.bool_)
+    newest[by_key] = np.maximum.accumulate(ranked) == ranked
+    table = keys.rename_columns([f"{_KEY}{number}" for number in range(keys.num_columns)]).append_column(
+        _FROM, pa.array(counts_from[order]).cast(_TIME)
+    )
+    return table.append_column(_FOUND, pa.array(order)).filter(pa.array(newest))
+
+
+def _newest(labels: pa.Table, rights: pa.Table) -> tuple[Ints, Ints]:
+    """Return the numbers of labels that have a feature row, and those of these rows."""
+    labels, rights = _same_keys(labels, rights)
+    keys = [name for name in labels.column_names if name.startswith(_KEY)]
+    both = [stream_of(side.schema).watermark(time, 0) for side, time in ((labels, _AT), (rights, _FROM))]
+    driver = Driver(both[0].asof_join(both[1], keys, how="inner"), idle_batches=False)
+    steps = driver.send({"left": labels, "right": rights}), driver.close()
+    met = pa.concat_tables([step.results for step in steps])
+    return met[_NUMBER].to_numpy(), met[_FOUND].to_numpy()
+
+
+def _same_keys(labels: pa.Table, rights: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return both sides with keys of one type.
+
+    Raises
+    ------
+    ColumnError
+        For keys that cannot be held against one another.
+    """
+    for name in [name for name in labels.column_names if name.startswith(_KEY)]:
+        types = [side.schema.field(name).type for side in (labels, rights)]
+        if all(map(pa.types.is_integer, types)):
+            place = labels.schema.get_field_index(name), rights.schema.get_field_index(name)
+            labels = labels.set_column(place[0], name, labels[name].cast(pa.int64()))
+            rights = rights.set_column(place[1], name, rights[name].cast(pa.int64()))
+        elif types[0] != types[1]:
+            got = f"{type_text(types[0])} in the labels, {type_text(types[1])} in the log"
+            raise ColumnError("the keys of labels and log have other types", got=got, hint="cast those of the labels")
+    return labels, rights
+
+
+def _with_values(result: pa.Table, features: pa.Table, found: pa.Array, log: FeatureLog, called: str) -> pa.Table:
+    """Return labels with the values of the rows that were found, and their times.
+
+    Raises
+    ------
+    ColumnError
+        Where both have a column of one name.
+    """
+    values = [name for name in features.column_names if name not in (*log.keys, log.at, *OF_LOG.names)]
+    taken = features.select([*values, log.at]).take(found)
+    names = [*values, f"{called}_at"]
+    twice = [name for name in names if name in result.column_names]
+    if twice:
+        hint = "rename the column of the labels, or of the pipeline that writes the log"
+        raise ColumnError(f"labels and the log {called!r} have a column of one name", got=twice[0], hint=hint)
+    for name, column in zip(names, taken.columns, strict=True):
+        result = result.append_column(name, column)
+    return result
+
+
+def _warn_of_zones(label: pa.DataType, feature: pa.DataType, called: str) -> None:
+    """Warn where a time without a zone is held against an instant."""
+    if pa.types.is_timestamp(label) and pa.types.is_timestamp(feature) and (label.tz is None) != (feature.tz is None):
+        which = "labels" if label.tz is None else f"the log {called!r}"
+        what = f"the times of {which} have no time zone, and are taken as UTC"
+        warnings.warn(f"{what}. Hint: give them the zone that they were written in", RuntimeWarning, stacklevel=users_line())
