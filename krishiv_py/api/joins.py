@@ -13,7 +13,7 @@ from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import check, evaluate, lookup
 from krishiv_py.connectors.lookup_table import LookupTable, as_table, in_types_of_streams
 from krishiv_py.errors import RAISED, ColumnError, OrderError, PlanError, SchemaError, SourceError, failure_text, shown
-from krishiv_py.plan.checks import a_function, a_number, column_name, known_column, one_of
+from krishiv_py.plan.checks import a_function, a_number, a_switch, column_name, known_column, one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr, col, columns_of, python_text, unnamed
 from krishiv_py.plan.joins import (
@@ -442,6 +442,7 @@ class JoinMethods(OptionMethods):
         direction: Direction = "backward",
         tolerance: Duration | None = None,
         how: AsofType = "left",
+        allow_exact: bool = True,
         suffixes: Suffixes | None = None,
         idle_timeout: Duration | None = None,
     ) -> ResultStream:
@@ -461,6 +462,8 @@ class JoinMethods(OptionMethods):
             row of every key stays in state for ever, unless a TTL is set.
         how : {"left", "inner"}
             Whether left rows without a partner are given with nulls, or only counted (``unmatched``).
+        allow_exact : bool
+            Whether a row of exactly the same time counts, the default; without it only rows before, or after, do.
         suffixes : (str, str), optional
             Suffixes for names that both sides have besides keys. By default the name of the right side gets ``_right``.
         idle_timeout : int or timedelta or str, optional
@@ -491,6 +494,7 @@ class JoinMethods(OptionMethods):
         """
         one_of(direction, "direction", DIRECTIONS)
         one_of(how, "how", ASOF_TYPES)
+        a_switch(allow_exact, "allow_exact")
         if tolerance is None and direction != "backward":
             then = "a left row would wait for ever for a partner that may still come"
             hint = 'write tolerance="10 seconds"'
@@ -500,7 +504,7 @@ class JoinMethods(OptionMethods):
         if tolerance_us is not None:
             whole_ticks(sides, "tolerance", tolerance_us)
         columns = named(*sides, checked_suffixes(suffixes))
-        return self._joined(right, sides, AsofJoin(columns, how, direction, tolerance_us), idle_timeout)
+        return self._joined(right, sides, AsofJoin(columns, how, direction, tolerance_us, allow_exact), idle_timeout)
 
     def window_join(
         self,

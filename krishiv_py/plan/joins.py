@@ -143,6 +143,7 @@ class AsofJoin(Join):
     remembers: ClassVar[bool] = True
     direction: Direction
     tolerance_us: int | None
+    allow_exact: bool = attrs.field(default=True, metadata=LATER)
 
     @property
     def extent(self) -> WindowExtent:
@@ -155,7 +156,8 @@ class AsofJoin(Join):
 
     def describe(self) -> str:
         within = "" if self.tolerance_us is None else f", at most {show_us(self.tolerance_us)} away"
-        return f"{self.how} as-of join, {self.direction}{within}"
+        exact = "" if self.allow_exact else ", not of the same time"
+        return f"{self.how} as-of join, {self.direction}{within}{exact}"
 
     def unwaiting(self) -> str | None:
         return "a join does not wait for an end: a left row is given once the watermark says that no nearer partner can come"

@@ -30,15 +30,19 @@ class Plan:
     batches: list[list[Row]]
     restarts: set[int]
     idle_batches: bool
+    allow_exact: bool
 
     def joined(self) -> ResultStream:
         left = stream_of(LEFT).watermark("at", self.lags["left"])
         right = stream_of(RIGHT).watermark("seen", self.lags["right"])
-        joined = left.asof_join(right, "key", direction=self.direction, tolerance=self.tolerance, how=self.how)
+        joined = left.asof_join(
+            right, "key", direction=self.direction, tolerance=self.tolerance, how=self.how, allow_exact=self.allow_exact
+        )
         return joined.allowed_lateness(self.lateness)
 
     def reference(self) -> AsofJoin:
-        return AsofJoin(self.direction, self.tolerance, self.how, self.lateness, Clock(self.lags), self.idle_batches)
+        clock = Clock(self.lags)
+        return AsofJoin(self.direction, self.tolerance, self.how, self.lateness, clock, self.idle_batches, self.allow_exact)
 
 
 @st.composite
@@ -53,6 +57,7 @@ def plans(draw: st.DrawFn) -> Plan:
         draw(st.integers(0, 4)),
         draw(inputs()),
         draw(st.sets(st.integers(0, 7), max_size=3)),
+        draw(st.booleans()),
         draw(st.booleans()),
     )
 

@@ -143,6 +143,7 @@ class AsofJoin:
     lateness: int
     clock: Clock
     idle_batches: bool = True
+    allow_exact: bool = True
     waiting: list[Row] = field(default_factory=list)
     rights: list[Row] = field(default_factory=list)
     in_force: Watermark = -math.inf
@@ -191,6 +192,8 @@ class AsofJoin:
         if left.key is None or left.key != right.key:
             return False
         if self.tolerance is not None and abs(right.t - left.t) > self.tolerance:
+            return False
+        if right.t == left.t and not self.allow_exact:
             return False
         return {"backward": right.t <= left.t, "forward": right.t >= left.t, "nearest": True}[self.direction]
 

@@ -192,9 +192,9 @@ class AsofOperator(JoinOperator):
         candidates = Candidates(due, self.schemas[1], self.layout.key_names)
         seeking = self._seeking(due)
         times, tolerance = due[TIME].to_numpy()[seeking], self.join.tolerance_us
-        hashes = due[HASH].to_numpy()[seeking]
+        hashes, apart = due[HASH].to_numpy()[seeking], 0 if self.join.allow_exact else 1
         back = np.full(len(times), UNSET) if tolerance is None else times - tolerance
-        backward = Seekers(seeking, WantedSpans(hashes, back, times))
+        backward = Seekers(seeking, WantedSpans(hashes, back, times - apart))
         if self.join.direction != "forward":
             backward.offer_ends(state.rights, candidates, last=True)
             left_over = backward
@@ -205,7 +205,9 @@ class AsofOperator(JoinOperator):
                 left_over.offer_all(by_key(standing), candidates)
         if self.join.direction != "backward":
             assert tolerance is not None
-            Seekers(seeking, WantedSpans(hashes, times, times + tolerance)).offer_ends(state.rights, candidates, last=False)
+            Seekers(seeking, WantedSpans(hashes, times + apart, times + tolerance)).offer_ends(
+                state.rights, candidates, last=False
+            )
         lefts, places = np.arange(due.num_rows), candidates.places
         met = places != NOBODY
         if self.join.how == "inner":
