@@ -1,4 +1,4 @@
-"""Features for training and for serving: their log, training sets, and a proof that both are equal (docs/features.md).
+"""Training sets: labels with the features that each had at its time (SEMANTICS §17.3).
 
 A label row takes the newest feature row of its key before the label's time. Which rows there are to choose from is one of two
 truths: ``"event"``, all rows that the log has, or ``"served"``, those that a reader could have read at that time::
@@ -32,8 +32,6 @@ from krishiv_py.plan.schema import time_kind
 from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.sends import stream_of
 from krishiv_py.types import type_text
-
-__all__ = ["FeatureLog", "training_set"]
 
 AsOf: TypeAlias = Literal["served", "event"]
 _TRUTHS: Final = ("served", "event")

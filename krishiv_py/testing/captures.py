@@ -33,7 +33,7 @@ from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 from krishiv_py.planner.why import KeyRows, result_values, window_name
 from krishiv_py.runtime.capture import OpenCapture
 from krishiv_py.testing.driver import Driver
-from krishiv_py.testing.sends import CapturedTables, Feed, StepOutput
+from krishiv_py.testing.sends import CapturedTables, Feed, StepOutput, Turns
 
 _ROW: Final = "__krishiv_row"
 Bounds: TypeAlias = "list[tuple[int, int]] | None"
@@ -99,7 +99,7 @@ class Explanation(ArrowRows):
             rest.append(f"{gave}; the watermark was then {watermark}")
         if lines and not self.results.num_rows:
             rest.append("no window of these rows has fired in the capture")
-        return "\n".join([*lines, *rest]) or "the capture has no row of this key at this time"
+        return "\n".join([*lines, *rest]) or "there is no row of this key at this time"
 
     def __repr__(self) -> str:
         return f"<Explanation {self.rows.num_rows} rows, {self.results.num_rows} results>"
@@ -135,14 +135,14 @@ class _ExplainedWindows:
         return bounds is None or any(s <= us < e or (inclusive and us == e) for s, e in bounds)
 
 
-def explained(driver: Driver, feed: Feed, number: int, keys: pa.Table, us: int) -> Explanation:
+def explained(driver: Driver, feed: Turns, number: int, keys: pa.Table, us: int) -> Explanation:
     """Run a capture with a `driver`, and explain what a stage gave for a key around a time.
 
     Parameters
     ----------
     driver : Driver
         A driver that begins with the capture.
-    feed : Feed
+    feed : Turns
         The batches of the capture, once more.
     number : int
         The stage.
@@ -248,7 +248,7 @@ def _of_results(
 
 
 def _of_sources(
-    driver: Driver, feed: Feed, batches: Sequence[_Batch], wanted: Mapping[int, _ExplainedWindows]
+    driver: Driver, feed: Turns, batches: Sequence[_Batch], wanted: Mapping[int, _ExplainedWindows]
 ) -> list[dict[str, Any]]:
     """Return the rows of sources that stages took."""
     lines, plan = list[dict[str, Any]](), driver._plan
@@ -454,7 +454,7 @@ class Capture:
             driver = self._driver(list(given) if isinstance(given, Iterator) else given)
             tables.append(pa.concat_tables([output.results for output in _outputs(driver)] or [_empty(driver)]))
             names.append([*driver._spec.keys, *_BOUNDS])
-        return _compared(tables[0], tables[1], [name for name in names[0] if name in names[1]])
+        return compared(tables[0], tables[1], [name for name in names[0] if name in names[1]])
 
     def what_if(self, *, lag: Sequence[Duration]) -> pa.Table:
         """Return what other lags of the watermark would have given, a row for each.
@@ -489,7 +489,7 @@ class Capture:
             outputs = list(_outputs(driver))
             results = pa.concat_tables([output.results for output in outputs] or [_empty(driver)])
             late = sum(table.num_rows for output in outputs for table in output.late_by_stage.values())
-            counts = _compared(own, results, names).counts
+            counts = compared(own, results, names).counts
             rows.append({"lag": show_us(us), "late_rows": late, "results": results.num_rows, **counts})
         columns = ("lag", "late_rows", "results", "changed", "only_old", "only_new")
         return pa.table({name: [row[name] for row in rows] for name in columns})
@@ -549,28 +549,30 @@ def _empty(driver: Driver) -> pa.Table:
     return driver._plan.outputs[0].schema.empty_table()
 
 
-def _compared(old: pa.Table, new: pa.Table, keys: Sequence[str]) -> Comparison:
+def compared(old: pa.Table, new: pa.Table, keys: Sequence[str], called: tuple[str, str] = ("old", "new")) -> Comparison:
+    """Compare two tables row by row, by the columns that name a row; `called` is what the tables are called."""
+    first, second = called
     names = [name for name in keys if name in old.column_names and name in new.column_names]
     names = names or [name for name in old.column_names if name in new.column_names]
     before, after = _by_key(old, names), _by_key(new, names)
     both = [name for name in old.column_names if name in new.column_names and name not in names]
-    counts = Counter({"same": 0, "changed": 0, "only_old": 0, "only_new": 0})
+    counts = Counter({"same": 0, "changed": 0, f"only_{first}": 0, f"only_{second}": 0})
     lines = list[dict[str, Any]]()
     for key in dict.fromkeys([*before, *after]):
         was, now = before.get(key), after.get(key)
         same = was is not None and now is not None and all(_equal(was[name], now[name]) for name in both)
-        change = "same" if same else "changed" if was and now else "only_old" if was else "only_new"
+        change = "same" if same else "changed" if was and now else f"only_{first}" if was else f"only_{second}"
         counts[change] += 1
         if change == "same":
             continue
         line: dict[str, Any] = {name: (was or now or {})[name] for name in names} | {"change": change.replace("_", " ")}
-        for table, row, suffix in ((old, was, "old"), (new, now, "new")):
+        for table, row, suffix in ((old, was, first), (new, now, second)):
             for name in table.column_names:
                 if name not in names:
                     line[f"{name}_{suffix}"] = None if row is None else row[name]
         lines.append(line)
     fields = [pa.field(name, old.schema.field(name).type) for name in names] + [pa.field("change", pa.string())]
-    for table, suffix in ((old, "old"), (new, "new")):
+    for table, suffix in ((old, first), (new, second)):
         fields += [pa.field(f"{f.name}_{suffix}", f.type) for f in table.schema if f.name not in names]
     alone = [name for name in dict.fromkeys((*old.column_names, *new.column_names)) if name not in (*names, *both)]
     return Comparison(dict(counts), pa.Table.from_pylist(lines, pa.schema(fields)), tuple(alone))

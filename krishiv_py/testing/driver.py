@@ -43,7 +43,7 @@ from krishiv_py.planner.why import QueryProgress, in_stage, oldest_of_all, why_n
 from krishiv_py.redaction import redacted
 from krishiv_py.runtime.capture import OpenCapture
 from krishiv_py.runtime.closings import keys_as_table
-from krishiv_py.testing.sends import BatchInput, DriverInput, Feed, ManualClock, StepOutput, run_by_driver
+from krishiv_py.testing.sends import BatchInput, DriverInput, Feed, ManualClock, StepOutput, Turns, run_by_driver
 
 
 class Driver(OfOneProcess):
@@ -119,7 +119,7 @@ class Driver(OfOneProcess):
         self._idle_batches = idle_batches
         self._took: tuple[float, int | None] = (0.0, None)
         self._lateness = Lateness(self._plan)
-        self._feed: Feed | None = None
+        self._feed: Turns | None = None
         self._done: list[list[StageOutput]] = []
         """The results of each stage in the last batch."""
 
@@ -838,7 +838,7 @@ def replay(stream: RunMethods, files: Iterable[PathLike], *, close: bool = True)
         raise PlanError("replay takes files", got=shown(files), hint=hint)
     driver = Driver(stream, idle_batches=False)
     schema = driver._spec.source_schema
-    done = [driver.send(_rows(file, schema)) for file in files]
+    done = [driver.send(rows_of_file(file, schema)) for file in files]
     if close or not done:
         done.append(driver.close() if close else driver.tick())
     results, late = (pa.concat_tables([getattr(d, name) for d in done]) for name in ("results", "late"))
@@ -846,7 +846,8 @@ def replay(stream: RunMethods, files: Iterable[PathLike], *, close: bool = True)
     return StepOutput(results, late, done[-1].watermark_us, by_stage)
 
 
-def _rows(file: PathLike, schema: pa.Schema) -> pa.Table:
+def rows_of_file(file: PathLike, schema: pa.Schema) -> pa.Table:
+    """Return the rows of a file of Parquet as those of a stream."""
     try:
         with open(os.fspath(file), "rb") as opened:
             parquet = open_parquet(opened)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -402,6 +402,17 @@ class CapturedTables:
         if token not in self._loaded:
             self._loaded[token] = table.loaded()
         return self._loaded[token]
+
+
+class Turns(Protocol):
+    """Gives batches, one after the other."""
+
+    @property
+    def left(self) -> int:
+        """Return how many batches are to come."""
+
+    def next(self) -> BatchInput | None:
+        """Return the next batch; None after the last one."""
 
 
 class Feed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
 import attrs
@@ -14,7 +14,7 @@ from krishiv_py.connectors.sink import FileSink, OutputName
 from krishiv_py.connectors.sinks.files import a_folder, folder_of, write_parquet
 from krishiv_py.connectors.tables.keys import OP, columns, is_log
 from krishiv_py.errors import ColumnError, PlanError, SourceError, failure_text, shown
-from krishiv_py.plan.checks import a_text, known_column
+from krishiv_py.plan.checks import PathLike, a_text, known_column
 from krishiv_py.plan.schema import check_key_type, time_kind
 from krishiv_py.redaction import shown_text
 from krishiv_py.storage.files import store_at
@@ -31,7 +31,7 @@ def _a_key(names: object) -> tuple[str, ...]:
     return columns(names, "key")
 
 
-@attrs.frozen
+@attrs.frozen(init=False)
 class FeatureLog(FileSink):
     """Parquet files with the results of a feature pipeline, and when each was published (docs/features.md).
 
@@ -68,15 +68,18 @@ class FeatureLog(FileSink):
     ...     query = spent.start(log)
     ...     _ = sender.send([{"card": "a", "at": 1_000, "amount": 5}])
     ...     query.process_all_available()
-    ...     log.read().column_names
-    ['card', 'at', 'amount', 'spent', 'published_at', 'batch']
+    ...     log.read().select(["card", "at", "spent", "batch"]).to_pylist()
+    [{'card': 'a', 'at': 1000, 'spent': 5, 'batch': 0}]
     """
 
     suffix: ClassVar[str] = ".parquet"
     in_threads: ClassVar[bool] = True
     path: str = attrs.field(converter=a_folder, repr=shown_text)
-    keys: tuple[str, ...] = attrs.field(alias="key", converter=_a_key, kw_only=True)
-    at: str = attrs.field(kw_only=True)
+    keys: tuple[str, ...] = attrs.field(converter=_a_key)
+    at: str = attrs.field()
+
+    def __init__(self, path: PathLike, *, key: str | Sequence[str], at: str) -> None:
+        self.__attrs_init__(path, key, at)  # attrs makes it; the `key` of a sink means another thing
 
     @keys.validator
     def _has_key(self, _attribute: object, value: tuple[str, ...]) -> None:

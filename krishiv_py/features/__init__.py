@@ -1,0 +1,11 @@
+"""Features for training and for serving: their log, training sets, and a proof that both are equal (docs/features.md)."""
+
+from krishiv_py.connectors.sinks.features import FeatureLog
+from krishiv_py.features.parity import Parity, check_parity
+from krishiv_py.features.training import training_set
+
+__all__ = ["FeatureLog", "Parity", "check_parity", "training_set"]
+
+
+def __dir__() -> list[str]:
+    return __all__
