@@ -207,8 +207,10 @@ def _captured(plan: PhysicalPlan, checkpoint: str, number: int, named: int, fold
     head = planned(checkpoint, number)
     ours = head.get("krishiv")
     now_us = int(head["batchTimestampMs"]) * 1_000 if ours is None else int(ours["now_us"])
-    reads = {}
+    reads, partitions = {}, dict[str, list[str]]()
     for source, read in enumerate(plan.reads):
+        if source in plan.in_lanes and taken.get(source, -1) >= 0:
+            partitions[str(source)] = _partitions(read, source, checkpoint, taken[source])
         entries = range(last.get(source, -1) + 1, taken.get(source, -1) + 1)
         try:
             rows = [one for entry in entries for one in _read(read, source, checkpoint, entry)]
@@ -228,7 +230,18 @@ def _captured(plan: PhysicalPlan, checkpoint: str, number: int, named: int, fold
         what = "a key that is to be hashed was closed in these batches"
         hint = "capture the batches after that one, or do not hash this column"
         raise PlanError(what, got=f"{hidden[0]!r} in batch {named}", then="the capture would hold the key as it is", hint=hint)
-    return CapturedBatch(named, now_us, ours is not None, flags["ended"], flags["snapshot"], reads, closed)
+    return CapturedBatch(
+        named, now_us, ours is not None, flags["ended"], flags["snapshot"], reads, closed, partitions=partitions
+    )
+
+
+def _partitions(read: SourceRead, source: int, checkpoint: str, entry: int) -> list[str]:
+    """Return the partitions that a source knew of with an entry of its log."""
+    log = RangeLog(f"{checkpoint}/krishiv/ranges/{source}", durable=False)
+    log.look_back()
+    position = log.position_of(entry) if read.source.partitioned and entry in log.numbers() else None
+    node = in_process(read.source, checkpoint, source)
+    return [] if position is None else list(node.source.partitions_at(json.loads(position)))
 
 
 def _read(read: SourceRead, source: int, checkpoint: str, entry: int) -> Iterator[ScannedRows]:

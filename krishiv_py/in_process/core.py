@@ -79,7 +79,7 @@ class ProcessBatch:
         Sets `reached` to what was in force in the last step.
         """
         roots = self.plan.roots
-        judging = [self._rows_clock(n, clocks) for n in roots] if clocks.by_row else [None] * len(roots)
+        judging = [row_clock(self.plan, n, clocks, self.moment) for n in roots] if clocks.by_row else [None] * len(roots)
         packs = {
             n: self._packed(n, [] if sent is None else sent.get(n, []), clocks, rows_clock)
             for n, rows_clock in zip(roots, judging, strict=True)
@@ -102,13 +102,6 @@ class ProcessBatch:
 
     def _reached(self, number: int, moment: Moment) -> int:
         return moment.at(self.plan.stages[number].times).watermark_us
-
-    def _rows_clock(self, number: int, clocks: Clocks) -> RowClock | None:
-        """Return what judges the rows of a stage one by one; None where the watermark of the batch does."""
-        stage = self.plan.stages[number]
-        if not stage.spec.watermark.by_row or stage.clock is None:
-            return None
-        return clocks.trackers[stage.clock].row_clock(stage.watermark, self._reached(number, self.moment))
 
     def _packed(self, number: int, sent: Sent, clocks: Clocks, rows_clock: RowClock | None) -> list[StageInput]:
         stage = self.plan.stages[number]
@@ -139,6 +132,14 @@ class ProcessBatch:
             self.done[number] += done
             if len(self.stages) > 1:
                 given[number] = pa.concat_tables([d.results for d in done])
+
+
+def row_clock(plan: PhysicalPlan, number: int, clocks: Clocks, moment: Moment) -> RowClock | None:
+    """Return what classifies the rows of a stage one by one; None where the watermark of the batch does."""
+    stage = plan.stages[number]
+    if not stage.spec.watermark.by_row or stage.clock is None:
+        return None
+    return clocks.trackers[stage.clock].row_clock(stage.watermark, moment.at(stage.times).watermark_us)
 
 
 @attrs.frozen(eq=False)

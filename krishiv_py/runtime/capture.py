@@ -88,6 +88,8 @@ class CapturedBatch:
         By the number of a stage, the keys that were closed before its rows, as texts.
     tables : dict
         By the name of a lookup table, the file with the version that the batch had.
+    partitions : dict
+        By the number of a source, the partitions that it knew of, where each is a lane (SEMANTICS §2.8).
     """
 
     number: int
@@ -98,6 +100,7 @@ class CapturedBatch:
     reads: dict[str, ReadNote] = attrs.field(factory=dict)
     closed: dict[str, list[str]] = attrs.field(factory=dict)
     tables: dict[str, str] = attrs.field(factory=dict)
+    partitions: dict[str, list[str]] = attrs.field(factory=dict)
 
 
 @attrs.define

@@ -18,10 +18,11 @@ from krishiv_py.display.html import rows_html
 from krishiv_py.engine.closing import keys_of
 from krishiv_py.engine.stage import StageOperator, of_output
 from krishiv_py.errors import DurationError, PlanError, shown
-from krishiv_py.in_process.core import Core
+from krishiv_py.in_process.core import Core, row_clock
 from krishiv_py.in_process.moving import begun_core
 from krishiv_py.kernels.columns.steps import prefixed
 from krishiv_py.kernels.columns.times import bounds_of
+from krishiv_py.kernels.lanes import RowClock, lane_of
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.plan.checks import PathLike, a_path, a_text, is_collection
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, show_us, time_point_us, to_us
@@ -32,6 +33,7 @@ from krishiv_py.planner.cut import Branch, StagePlan
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 from krishiv_py.planner.why import KeyRows, result_values, window_name
 from krishiv_py.runtime.capture import OpenCapture
+from krishiv_py.runtime.reading import ScannedRows
 from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.sends import CapturedTables, Feed, StepOutput, Turns
 
@@ -111,13 +113,17 @@ class Explanation(ArrowRows):
 
 @attrs.frozen(eq=False)
 class _Batch:
-    """A batch that ran again: what was in force before and after it, the results of each stage, and its lookup tables."""
+    """A batch that ran again: what was in force before and after it, the results of each stage, and its lookup tables.
+
+    With them the clock of the rows of each stage that reads a source, where it goes on with each row.
+    """
 
     number: int
     moment: Moment
     watermark_us: int
     results: list[pa.Table]
     tables: CapturedTables
+    row_clocks: Mapping[int, RowClock]
 
 
 @attrs.frozen(eq=False)
@@ -192,9 +198,12 @@ def _ran(driver: Driver) -> Iterator[_Batch]:
     """Yield the batches of a driver's capture, run one after the other."""
     while (turn := driver._feed.next() if driver._feed is not None else None) is not None:
         moment = driver._core.moment(turn.batch.now_us, turn.batch.now_us)
+        clocks = {
+            n: clock for n in driver._plan.roots if (clock := row_clock(driver._plan, n, driver._clocks, moment)) is not None
+        }
         output = driver._take(turn)
         given = [pa.concat_tables([one.results for one in some]) for some in driver._done]
-        yield _Batch(turn.batch.number, moment, output.watermark_us, given, turn.tables)
+        yield _Batch(turn.batch.number, moment, output.watermark_us, given, turn.tables, clocks)
 
 
 def _with_batches(output: OutputPlan | None, batches: Sequence[_Batch], number: int) -> pa.Table:
@@ -269,9 +278,46 @@ def _of_sources(
                         rows = _numbered(taker.spec, table, count)
                     count += table.num_rows
                     place = {"stage": stage.spec.name, "batch": batch.number, "source": names.get(id(taker.spec), "")}
-                    place["watermark"] = show_instant(moment.watermark_us)
-                    lines += [{**one, **place} for one in _matching(stage, taker.spec, rows, wanted[number], moment)]
+                    mine = list(_matching(stage, taker.spec, rows, wanted[number], moment))
+                    if (clock := batch.row_clocks.get(number)) is not None:
+                        mine = _row_by_row(taker, part, mine, count - table.num_rows, moment, clock)
+                    lines += [{**one, **place} for one in mine]
     return lines
+
+
+def _row_by_row(
+    taker: StageOperator, part: ScannedRows, found: list[dict[str, Any]], first: int, moment: Moment, clock: RowClock
+) -> list[dict[str, Any]]:
+    """Return the rows that were found in a part, each with its fate by the row clock, which goes on with all rows."""
+    assert part.batch is not None
+    done, lines = 0, list[dict[str, Any]]()
+    if _numbering(taker.spec.prefix) is None:  # rows have other numbers than those of the source
+        return found
+    for one in found:
+        place = one["row"] - first
+        if place < done:  # a step made several rows of one
+            lines.append({**lines[-1], **one, "fate": lines[-1]["fate"], "watermark": lines[-1]["watermark"]})
+            continue
+        taker.pack(moment, rows_clock=clock).take(part.batch.slice(done, place - done), part.partition)
+        packing = taker.pack(moment, rows_clock=clock)
+        before = attrs.evolve(clock, newest=dict(clock.newest), advanced=dict(clock.advanced))
+        packing.take(part.batch.slice(place, 1), part.partition)
+        late = packing.late[0] if packing.late and packing.late[0].num_rows else None
+        fate = "in" if late is None else late["reason"][0].as_py()
+        lines.append({**one, "fate": fate, "watermark": show_instant(_watermark_us(taker.spec, part, place, before))})
+        done = place + 1
+    taker.pack(moment, rows_clock=clock).take(part.batch.slice(done), part.partition)
+    return lines
+
+
+def _watermark_us(spec: OperatorSpec, part: ScannedRows, place: int, clock: RowClock) -> int:
+    """Return the watermark by which a row is classified; `clock` is that of the rows before it."""
+    assert part.batch is not None
+    row = prefixed(spec.prefix, pa.Table.from_batches([part.batch.slice(place, 1)]))
+    sources = None if spec.source_column is None else row[spec.source_column].combine_chunks()
+    times, null = bounds_of(row[spec.time_column].combine_chunks(), spec.time_kind)
+    marks = clock.marks(lane_of(spec.stream, part.partition), times, ~null, sources)
+    return int(marks.watermarks[0])
 
 
 def _matching(
@@ -293,7 +339,8 @@ def _matching(
         packing = StageOperator(bare).pack(moment, results=results)
         packing.take(whole)
         fate = packing.late[0]["reason"][0].as_py() if packing.late and packing.late[0].num_rows else "in"
-        yield {"row": rows[_ROW][row].as_py(), "event_time": show_instant(us), "fate": fate}
+        mark = show_instant(moment.watermark_us)
+        yield {"row": rows[_ROW][row].as_py(), "event_time": show_instant(us), "fate": fate, "watermark": mark}
 
 
 def _key(keys: pa.Table, row: int) -> Key:

@@ -713,6 +713,8 @@ class Driver(OfOneProcess):
     def _take(self, turn: BatchInput) -> StepOutput:
         """Run a batch of a capture."""
         self.clock.now_us, self.clock._set = turn.batch.now_us, True
+        for inputs, partitions in turn.partitions:
+            self._clocks.expect(inputs, partitions, turn.batch.now_us)
         for control, inputs in turn.controls:
             self._clocks.take(control, inputs, turn.batch.now_us)
         if turn.batch.ended:

@@ -25,6 +25,7 @@ from krishiv_py.in_process.core import Sent
 from krishiv_py.in_process.outputs import AnySink
 from krishiv_py.in_process.sources import ClockControl, controls_of
 from krishiv_py.kernels.prepare import as_batches
+from krishiv_py.kernels.watermark import ClockInput
 from krishiv_py.plan.checks import is_collection, microseconds
 from krishiv_py.plan.durations import MAX_TIME_US, Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.nodes import MemorySource
@@ -358,12 +359,16 @@ class ManualClock:
 
 @attrs.frozen(eq=False)
 class BatchInput:
-    """Holds a batch, its rows as each stage reads them, what it says of the watermark, and the tables it looks rows up in."""
+    """Holds a batch, its rows as each stage reads them, what it says of the watermark, and the tables it looks rows up in.
+
+    With them the partitions that its streams know of, by the clocks that go by these.
+    """
 
     batch: CapturedBatch
     sent: dict[int, Sent]
     controls: list[ClockControl]
     tables: CapturedTables
+    partitions: list[tuple[tuple[ClockInput, ...], list[str]]] = attrs.field(factory=list)
 
 
 @attrs.define(eq=False)
@@ -442,6 +447,8 @@ class Feed:
         self._next += 1
         turn = BatchInput(batch, {}, [], attrs.evolve(self._tables, files=batch.tables))
         for read, source in zip(self._plan.reads, self._sources, strict=True):
+            if known := batch.partitions.get(str(source)):
+                turn.partitions.append((self._plan.clock_inputs(read), known))
             scanned = self.captured.read(batch, source)
             if not scanned:
                 continue
