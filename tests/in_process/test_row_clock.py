@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import MemorySink, Session, collect_list, count
+from krishiv_py import Batches, MemorySink, Session, SideOutputLateEventHandler, collect_list, count
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import JsonValue, Planned, Source
@@ -62,7 +64,7 @@ def test_a_capture_waits_for_the_partitions_that_the_query_knew(session: Session
     shards = Shards([([1_000, 25_000], []), ([31_000], []), ([], [2_000, 30_000]), ([45_000], [3_000, 50_000])])
     stream = session.read_source(shards)
     query = windows(stream).start(MemorySink(), checkpoint=tmp_path / "checkpoint")
-    query.await_termination("30 s")
+    query.process_all_available()
     produced = query.results()
     assert query.progress.late["late"] == 1
     path = session.capture(tmp_path / "checkpoint", windows(stream), tmp_path / "capture")
@@ -105,3 +107,48 @@ def test_why_says_of_each_row_what_became_of_it(session: Session, tmp_path: Path
     assert {fate for _, fate in expected} == {"in", "late"} or seed
     lines = capture.why("a", 30_000).rows.to_pylist()
     assert [(line["batch"] * size + line["row"], line["fate"]) for line in lines] == expected
+
+
+def on_arrival(rows: Stream) -> ResultStream:
+    timed = rows.watermark("at", "1 s", clock="row").key_by("user")
+    return timed.lookback_window("10 s", emit="arrival", with_row=True).agg(count())
+
+
+def without_duplicates(rows: Stream) -> ResultStream:
+    return rows.watermark("at", "1 s", clock="row").drop_duplicates("user", within="5 s")
+
+
+@pytest.mark.parametrize("build", [windows, on_arrival, without_duplicates])
+@pytest.mark.parametrize("seam", [0, 25, 60])
+def test_lanes_go_through_the_seam_of_a_history(
+    session: Session, tmp_path: Path, build: Callable[[Stream], ResultStream], seam: int
+) -> None:
+    rng = random.Random(seam)
+    rows = [{"user": rng.choice("ab"), "at": 500 * (number + rng.randrange(-12, 5))} for number in range(20, 80)]
+    driver = Driver(build(stream_of(SCHEMA)))
+    steps = [driver.send([row]) for row in rows]
+    (tmp_path / "archive").mkdir()
+    for number, begin in enumerate(range(0, seam, 7)):
+        part = pa.Table.from_pylist(rows[begin : min(begin + 7, seam)], stream_of(SCHEMA).schema)
+        pq.write_table(part, file := tmp_path / "archive" / f"{number}.parquet")
+        os.utime(file, (number + 1, number + 1))
+    archived = session.read_parquet(tmp_path / "archive", SCHEMA, max_files_per_batch=2)
+    live, sender = session.memory_stream(SCHEMA, name="live")
+    for begin in range(seam, len(rows), 11):
+        sender.send(rows[begin : begin + 11])
+    sink, late = MemorySink(), MemorySink()
+    query = session.start(
+        [build(live).with_late_event_handler(SideOutputLateEventHandler(late)).to(sink)],
+        checkpoint=tmp_path / "checkpoint",
+        bootstrap={"live": archived},
+        batches=Batches.available_now(),
+    )
+    query.await_termination()
+    assert sorted(map(repr, rows_in(sink))) == sorted(repr(row) for step in steps for row in step.results.to_pylist())
+    assert [row["at"] for row in rows_in(late)] == [row["at"] for step in steps for row in step.late.to_pylist()]
+
+
+def rows_in(sink: MemorySink) -> list[Row]:
+    """Return all rows of a sink."""
+    table = sink.table()
+    return [] if table is None else table.to_pylist()

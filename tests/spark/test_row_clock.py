@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import MemorySink, Session
+from krishiv_py import Batches, MemorySink, ParquetSink, Session
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.plan.options.watermarks import RowsClock
+from krishiv_py.testing import Driver, stream_of
 from tests.engines import test_row_clock as law
+from tests.in_process.test_row_clock import windows
 
 KINDS = ("chain", "union", "interval join", "deduplication")
 SLOW = ("tumbling", "session", "look-back on arrival", "join of results")
@@ -60,3 +65,35 @@ def test_spark_gives_what_the_driver_gives_row_by_row(
     assert sorted(results) == expected[0]
     bounded = planned()[0].collect()
     assert sorted(map(repr, bounded.to_pylist())) == expected[0]
+
+
+def test_lanes_move_between_engines(session: Session, tmp_path: Path) -> None:
+    """A query in process goes on on Spark and comes back: a row is late by rows that the other engine read."""
+    rng = random.Random(7)
+    rows = [{"user": rng.choice("ab"), "at": 500 * (number + rng.randrange(-12, 5))} for number in range(20, 80)]
+    arrow = stream_of("user string, at bigint").schema
+    (tmp_path / "in").mkdir()
+    driver, checkpoint = Driver(windows(stream_of(arrow))), str(tmp_path / "a")
+    steps = [driver.send([row]) for row in rows]
+    expected, late = [row for step in steps for row in step.results.to_pylist()], [step.late.num_rows for step in steps]
+    assert all(sum(late[begin : begin + 20]) for begin in (0, 20, 40))
+
+    def run(on: Session, begin: int, end: int) -> None:
+        for number in range(begin, end, 5):
+            pq.write_table(
+                pa.Table.from_pylist(rows[number : number + 5], arrow), file := tmp_path / "in" / f"{number}.parquet"
+            )
+            os.utime(file, (number + 1, number + 1))
+        stream = on.read_parquet(tmp_path / "in", arrow, streaming=True, max_files_per_batch=2)
+        query = windows(stream).start(ParquetSink(tmp_path / "out"), checkpoint=checkpoint, batches=Batches.available_now())
+        query.await_termination()
+        assert query.progress.late["late"] == sum(late[:end])
+
+    with Session.in_process() as here:
+        run(here, 0, 20)
+        checkpoint = here.move(checkpoint, "spark", buckets=2)
+        run(session, 20, 40)
+        checkpoint = session.move(checkpoint, "in-process", str(tmp_path / "b"))
+        run(here, 40, 60)
+    given = pq.read_table(tmp_path / "out").to_pylist()
+    assert sorted(map(repr, given)) == sorted(map(repr, expected))
