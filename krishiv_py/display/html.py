@@ -80,7 +80,8 @@ def _title(plan: PlanOutline) -> str:
 
 def _checked(stage: CheckedStage) -> list[tuple[str, str]]:
     kept = [("keeps", _code("; ".join(stage.keeps)))] if stage.keeps else []
-    return [("time", _code(stage.time)), ("reads", _code(", ".join(stage.reads))), *kept]
+    depends = [("depends on", html.escape(" and ".join(stage.depends)))] if stage.depends else []
+    return [("time", _code(stage.time)), ("reads", _code(", ".join(stage.reads))), *kept, *depends]
 
 
 def query_html(name: str, status: str, progress: Progress, problem: str | None = None, times: str = "") -> str:

@@ -50,6 +50,7 @@ def _checked(stage: CheckedStage) -> list[str]:
         f"reads     {', '.join(stage.reads[:_COLUMNS])}{' …' if len(stage.reads) > _COLUMNS else ''}",
         f"time      {stage.time}",
         *([f"keeps     {'; '.join(stage.keeps)}"] if stage.keeps else []),
+        *([f"depends   on {', and '.join(stage.depends)}"] if stage.depends else []),
     ]
 
 

@@ -168,6 +168,8 @@ class CheckedStage:
         The event-time column, its kind and resolution.
     keeps : tuple of str
         The aggregates whose state grows with the rows of a window, and what it holds.
+    depends : tuple of str
+        What its results depend on besides the rows, their order by event time and the plan.
     """
 
     name: str
@@ -175,6 +177,7 @@ class CheckedStage:
     reads: tuple[str, ...]
     time: str
     keeps: tuple[str, ...] = ()
+    depends: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -245,7 +248,21 @@ def _checked(stage: StagePlan) -> CheckedStage:
         reads=tuple(name for name in spec.needs_columns if not name.startswith(RESERVED)),
         time=f"{time} ({spec.time_kind}, resolution {spec.tick_us} µs)" if time else "none is needed",
         keeps=tuple(f"{k.keeps} of {c}" for c, k in zip(spec.aggs, stage.layout.kernels, strict=True) if k.keeps),
+        depends=tuple(_depends(stage)),
     )
+
+
+def _depends(stage: StagePlan) -> Iterator[str]:
+    """Yield what results of a stage depend on besides rows and plan (docs/same-answer.md)."""
+    mark, options = stage.spec.watermark, stage.spec.options
+    if stage.read and not stage.stateless and stage.spec.time_column and not mark._by_clock:
+        partitioned = any(branch.source.partitioned for branch in stage.inputs if branch.after is None)
+        in_order = "rows of each partition in order" if partitioned else "rows in order"
+        yield in_order if mark.by_row else "how rows come in batches"
+    idle_us = mark.idle_timeout_us if isinstance(mark, MultiSourceWatermarkSpec) else None
+    by_ttl = options.ttl is not None and options.ttl.clock == "processing"
+    if mark._by_clock or mark.idle_advance_us or idle_us or options.trigger._period_us or by_ttl:
+        yield "the clock of the machine"
 
 
 def _flow(node: Stage) -> tuple[Part, ...]:

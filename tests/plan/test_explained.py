@@ -11,6 +11,7 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py import windows
+from krishiv_py.connectors import Source
 from krishiv_py.display.text import plan_text
 from krishiv_py.kernels.registry import chain, operator_for
 from krishiv_py.planner.explain import explain
@@ -178,3 +179,39 @@ def test_the_operators_shown_are_those_that_run(name: str) -> None:
             break
         inner = inner.inner
     assert len(made) == len(chain(spec))
+
+
+class Shards(Source):
+    """A source of two partitions."""
+
+    schema = pa.schema([("user", pa.string()), ("at", pa.int64())])
+
+    def plan(self, last: Any) -> None:
+        return None
+
+    def read(self, planned: Any, columns: Any) -> Any:
+        return iter(())
+
+    def partition_of(self, planned: Any) -> str:
+        return str(planned)
+
+
+def depends(plan: Any) -> list[str]:
+    return [line.removeprefix("depends   on ") for line in plan.explain().splitlines() if line.startswith("depends")]
+
+
+def test_a_plan_says_what_its_results_depend_on() -> None:
+    rows = stream_of("user string, at bigint")
+    by_batch, by_row = (rows.watermark("at", "5 s", clock=clock).key_by("user") for clock in ("batch", "row"))
+    assert depends(by_batch.tumbling_window(10).agg(kv.count())) == ["how rows come in batches"]
+    assert depends(by_row.tumbling_window(10).agg(kv.count())) == ["rows in order"]
+    assert depends(rows.filter("at > 0")) == []
+    ttl = by_row.with_state_ttl(kv.StateTtlConfig("1 h", "processing")).tumbling_window(10).agg(kv.count())
+    assert depends(ttl) == ["rows in order, and the clock of the machine"]
+    chained = by_row.tumbling_window(10).agg(kv.count()).key_by("user").tumbling_window(20).agg(kv.count())
+    assert depends(chained) == ["rows in order"]
+    assert depends(rows.processing_time().tumbling_window(10).agg(kv.count())) == ["the clock of the machine"]
+    with kv.Session.in_process() as session:
+        shards = session.read_source(Shards()).watermark("at", 0, clock="row").tumbling_window(10).agg(kv.count())
+        assert depends(shards) == ["rows of each partition in order"]
+        assert "depends on" in shards._repr_html_()
