@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from krishiv_py.connectors.tables.delta.source import delta_source
 from krishiv_py.connectors.tables.iceberg.source import Snapshot, iceberg_source
 from krishiv_py.connectors.tables.source import OnChange, TablePlace
 from krishiv_py.errors import PlanError, SchemaError, shown
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PathLike, Setting, a_number, a_path, a_switch, a_text, column_name, one_of, setting
 from krishiv_py.plan.nodes import FileFormat, FileSource, UnionSource, source_of
 from krishiv_py.plan.options.late import AfterRead, MissingColumns, Nanoseconds, OnMalformed, one_handler
@@ -26,6 +27,11 @@ from krishiv_py.plan.schema import SchemaLike, as_schema, checked
 from krishiv_py.storage.files import arrow_reads, hidden, is_local_path
 from krishiv_py.storage.local import absolute
 from krishiv_py.types import type_text, wider
+
+if TYPE_CHECKING:
+    from krishiv_py.connectors import archive as archives
+else:  # importing the package must not import pyarrow.compute
+    archives = lazy("krishiv_py.connectors.archive")
 
 _SAME: Final = {"delimiter": "sep", "charset": "encoding"}
 """Options of CSV that have two names."""
@@ -58,6 +64,8 @@ class FileSources:
         on_malformed: OnMalformed = "fail",
         after_read: AfterRead = "keep",
         archive: PathLike | None = None,
+        lane: str | None = None,
+        order: str | None = None,
     ) -> Stream:
         """Parquet files at `path`, at any depth, read by Arrow; which files count is in docs/sources.md.
 
@@ -85,13 +93,22 @@ class FileSources:
             `archive`, or remove it.
         archive : str or os.PathLike, optional
             The folder for ``after_read="archive"``, outside of `path` or hidden in it (``_archive``).
+        lane : str, optional
+            For a bounded stream over an archive of a topic: the column with the lane of a row, such as ``"partition"``; text or
+            whole numbers. With ``clock="row"`` each of them has a clock of its own (SEMANTICS §2.8). Needs `order`.
+        order : str, optional
+            The column by which the rows of a lane follow one another, such as ``"offset"``: whole numbers or times. Files may
+            hold them in any order, but each file a stretch of its own of a lane. Without it files come by modification time,
+            and rows as they lie in them.
 
         Raises
         ------
         SourceError
-            When no file or folder matches the path.
+            When no file or folder matches the path; in a run, where the files of a lane lie between one another.
         PlanError
             For a number of files below 1, and for arguments of another type.
+        ColumnError
+            For a column `lane` or `order` that is missing or of another type.
 
         Examples
         --------
@@ -108,7 +125,33 @@ class FileSources:
         one_of(missing_columns, "missing_columns", ("fail", "null"))
         one_of(nanoseconds, "nanoseconds", ("fail", "cut"))
         lenient, done = (missing_columns, nanoseconds), (after_read, archive)
-        return self._files("parquet", path, schema, streaming, max_files_per_batch, {}, on_malformed, lenient, done)
+        files = self._files("parquet", path, schema, streaming, max_files_per_batch, {}, on_malformed, lenient, done)
+        if lane is None and order is None:
+            return files
+        source = files._node
+        assert isinstance(source, FileSource)
+        if order is None:
+            raise PlanError("a lane needs an order", got=f"lane={lane!r}", hint='write lane="partition", order="offset"')
+        given = {
+            "streaming": streaming,
+            "missing_columns": missing_columns,
+            "nanoseconds": nanoseconds,
+            "on_malformed": on_malformed,
+        }
+        more = [f"{name}={value!r}" for name, value in given.items() if value not in (False, "fail")]
+        if more:
+            hint = "leave out streaming, missing_columns, nanoseconds and on_malformed"
+            raise PlanError("all files of an archive are read lane by lane, as they are", got=more[0], hint=hint)
+        ordered = archives.ArchiveSource(
+            path=source.path,
+            literal=source.literal,
+            schema=source.schema,
+            lane=None if lane is None else a_text(lane, "lane", 'pass the name of a column: lane="partition"'),
+            order=a_text(order, "order", 'pass the name of a column: order="offset"'),
+            most=source.max_files_per_batch,
+        )
+        node = node_of(ordered, "archive")
+        return Stream(node, node.schema, self._runner)
 
     def read_json(
         self,

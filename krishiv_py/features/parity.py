@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
@@ -18,6 +19,7 @@ from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.types import Ints, pick
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.lookup_table import in_types_of_streams
+from krishiv_py.connectors.ranges import NotedRanges, RangeSource, all_ranges
 from krishiv_py.connectors.sinks.features import OF_LOG, FeatureLog
 from krishiv_py.display.html import rows_html
 from krishiv_py.engine.closing import keys_of
@@ -28,9 +30,10 @@ from krishiv_py.plan.checks import a_function, a_number, a_path, a_switch, is_co
 from krishiv_py.plan.schema import checked, is_key_type, time_kind
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.capture import CapturedBatch, OpenCapture
+from krishiv_py.runtime.ranges.log import RangeReader
 from krishiv_py.testing.captures import Comparison, Explanation, compared, explained
 from krishiv_py.testing.driver import Driver, rows_of_file
-from krishiv_py.testing.sends import BatchInput, CapturedTables, DriverInput, stream_of
+from krishiv_py.testing.sends import BatchInput, CapturedTables, DriverInput, picked, stream_of
 
 Pipeline: TypeAlias = "Callable[[Stream], RunMethods]"
 _CALLED: Final = "log", "archive"
@@ -163,8 +166,9 @@ def check_parity(pipeline: Pipeline, archive: Any, log: FeatureLog, *, schema: A
     ----------
     pipeline : callable
         A function from a stream to the features, as the query that wrote the log used it.
-    archive : iterable of str or os.PathLike, or table
-        What arrived: parquet files in their order, each a micro-batch, or a table or frame in the order of its rows.
+    archive : iterable of str or os.PathLike, table or Stream
+        What arrived: parquet files in their order, each a micro-batch; a table or frame in the order of its rows; or of a topic
+        ``session.read_parquet(path, lane="partition", order="offset")``.
     log : FeatureLog
         What was served.
     schema : str or Schema, optional
@@ -256,12 +260,16 @@ class _Archive:
 
     pipeline: RunMethods
     schema: pa.Schema
-    batches: Sequence[pa.Table | str]
+    batches: Sequence[pa.Table | str | NotedRanges]
     ends: bool
+    source: RangeSource | None = None
+    """The source of ranges, which are read lane by lane."""
 
     @classmethod
     def of(cls, pipeline: Pipeline, archive: Any, schema: Any, *, ends: bool) -> _Archive:
         """Return a checked one."""
+        if isinstance(archive, Stream):
+            return cls._of_stream(pipeline, archive, ends=ends)
         table = arrow_table(archive)
         batches: list[pa.Table | str]
         if table is not None:
@@ -275,6 +283,15 @@ class _Archive:
             raise PlanError("the archive is empty", got="no file", hint="pass the files that the query read")
         stream = stream_of(_schema_of(batches[0]) if schema is None else schema)
         return cls(pipeline(stream), stream.schema, batches, ends)
+
+    @classmethod
+    def _of_stream(cls, pipeline: Pipeline, archive: Stream, *, ends: bool) -> _Archive:
+        """Return one that is read as a bounded run reads it: by a source of ranges, lane by lane."""
+        node = archive._node
+        if not isinstance(node, RangeSource) or not node.bounded:
+            hint = 'pass files, a table, or session.read_parquet(path, lane="partition", order="offset")'
+            raise PlanError("an archive that is a stream ends, and says its lanes", got=shown(archive), hint=hint)
+        return cls(pipeline(archive), node.schema, all_ranges(node.source, node.name), ends, node)
 
     def driver(self) -> Driver:
         """Return a driver that has run nothing yet."""
@@ -299,7 +316,7 @@ class _ArchiveTurns:
     """Gives the batches of an archive, as :class:`~krishiv_py.testing.sends.Feed` gives those of a capture."""
 
     def __init__(self, archive: _Archive, plan: PhysicalPlan) -> None:
-        self._archive, self._input, self._next = archive, DriverInput(plan), 0
+        self._archive, self._plan, self._input, self._next = archive, plan, DriverInput(plan), 0
         self._now_us = time.time_ns() // 1_000
         self._tables = CapturedTables.of(OpenCapture("", {}, [], [], {}, True, "", {}), plan)
 
@@ -317,6 +334,21 @@ class _ArchiveTurns:
         if number == len(batches):
             return BatchInput(CapturedBatch(number, self._now_us, True, ended=True), {}, [], self._tables)
         batch = batches[number]
+        if isinstance(batch, NotedRanges):
+            return self._of_ranges(number, batch)
         rows = batch if isinstance(batch, pa.Table) else rows_of_file(batch, self._archive.schema)
         waits = number == len(batches) - 1  # as in a query that has read everything
         return BatchInput(CapturedBatch(number, self._now_us, waits), self._input.sent(rows), [], self._tables)
+
+    def _of_ranges(self, number: int, planned: NotedRanges) -> BatchInput:
+        """Return a batch of a source of ranges, whose partitions are known as in a query."""
+        source, read = self._archive.source, self._plan.reads[0]
+        assert source is not None
+        waits = number == len(self._archive.batches) - 1
+        known = list(source.source.partitions_at(json.loads(planned.position)))
+        turn = BatchInput(CapturedBatch(number, self._now_us, waits), {}, [], self._tables)
+        turn.partitions.append((self._plan.clock_inputs(read), known))
+        rows = picked(list(RangeReader(source.schema, source.source, source.name).rows_of(planned.ranges)), read)
+        for stage, branch in read.takers:
+            turn.sent.setdefault(stage, []).append((StageOperator(branch.spec), rows))
+        return turn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -73,6 +74,8 @@ def run_bounded(plan: PhysicalPlan, now: Callable[[], int], progress: Show, work
         core, begun_us = Core(plan, plan.title, now(), Workers(workers)), now()
         now_us = begun_us
         for batch in batches:
+            for stream, piece in batch:
+                core.clocks.expect(stream.clocks, piece.partitions if isinstance(piece, _Ranges) else (), now_us)
             rows, sent_us = _read(core, batch, now_us)
             now_us = sent_us
             with tables_age_by(core, now_us):  # sends came one by one, so a batch without rows followed each
@@ -136,6 +139,18 @@ class _Send:
         return scanned_of(self.sent, self.schema)
 
 
+@attrs.frozen(eq=False)
+class _Ranges:
+    """The ranges of a batch, and the partitions that their source knows of."""
+
+    reader: RangeReader
+    ranges: Sequence[str]
+    partitions: Sequence[str]
+
+    def __call__(self) -> Iterator[ScannedRows]:
+        return self.reader.rows_of(self.ranges)
+
+
 def _counters(core: Core) -> dict[str, int]:
     return summed(dict(core.stages[n].counters) for n in input_stages(core.plan.stages))
 
@@ -152,7 +167,8 @@ def _pieces(read: SourceRead, schema: pa.Schema, workers: int) -> Sequence[Piece
         return [_Send(schema, sent, (source.spool, n)) for n, sent in enumerate(ReplayLog(source.spool).sends())]
     if isinstance(source, RangeSource):
         ranges = RangeReader(schema, source.source, source.name)
-        return [partial(ranges.rows_of, planned.ranges) for planned in all_ranges(source.source, source.name)]
+        planned = all_ranges(source.source, source.name)
+        return [_Ranges(ranges, one.ranges, list(source.source.partitions_at(json.loads(one.position)))) for one in planned]
     in_process(source, "", 0)  # says what needs Spark
     assert isinstance(source, FileSource)
     paths = [file.path for file in files_at(source.path, literal=source.literal)]

@@ -453,7 +453,7 @@ class Feed:
             if not scanned:
                 continue
             turn.controls.extend(controls_of(scanned, self._plan.clock_inputs(read)))
-            rows = _picked(scanned, read)
+            rows = picked(scanned, read)
             for number, branch in read.takers:
                 turn.sent.setdefault(number, []).append((StageOperator(branch.spec), rows))
         return turn
@@ -471,7 +471,7 @@ def _source(read: SourceRead, captured: OpenCapture, count: int) -> int:
     raise PlanError("the capture has no source of this name", got=repr(names[0]), hint=f"the sources are {known}")
 
 
-def _picked(scanned: Sequence[ScannedRows], read: SourceRead) -> list[ScannedRows]:
+def picked(scanned: Sequence[ScannedRows], read: SourceRead) -> list[ScannedRows]:
     """Return rows with the columns that the plan reads; what was left out of the capture is null.
 
     Raises

@@ -42,7 +42,7 @@ def test_a_plan_reads_from_source_to_route() -> None:
         "count(*) AS count, avg(celsius) AS mean",
     ]
     assert actual[7].startswith("collect() and run(): one Spark job; start(): micro-batches, because ")
-    assert labels[8:] == ["time", "reads", "scan", "prepare", "window", "publish"]
+    assert labels[8:] == ["time", "reads", "depends on", "scan", "prepare", "window", "publish"]
 
 
 def test_html_and_text_tell_the_same_route_reasons_and_warnings() -> None:

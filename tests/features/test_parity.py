@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import ColumnError, PlanError, SourceError, collect_list, count, sum
+from krishiv_py import ColumnError, PlanError, Session, SourceError, collect_list, count, sum
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.features import FeatureLog, check_parity, training_set
 from krishiv_py.plan.options.watermarks import RowsClock
 from krishiv_py.testing import Driver, stream_of
+from tests.in_process.test_archives import expected, topic, written
 
 SCHEMA = "card string, at bigint, amount bigint"
 ARROW = stream_of(SCHEMA).schema
@@ -173,3 +174,28 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         check_parity(windows, rows, log)
     with pytest.raises(PlanError, match="there is no difference"):
         check_parity(on_arrival, rows, log).why()
+
+
+def test_an_archive_of_a_topic_is_read_lane_by_lane(tmp_path: Path) -> None:
+    """What a query over three partitions served is recomputed from files in any order."""
+    rows = topic(5)
+    written(rows, tmp_path / "archive", 5)
+
+    def spend(payments: Stream) -> ResultStream:
+        timed = payments.watermark("at", "2 s", clock="row").key_by("partition", "user")
+        return timed.lookback_window("10 s", emit="arrival", with_row=True).agg(count())
+
+    with Session.in_process() as session:
+        archive = session.read_parquet(tmp_path / "archive", lane="partition", order="offset")
+        log = FeatureLog(tmp_path / "log", key=["partition", "user"], at="at")
+        query = spend(archive).start(log)
+        query.process_all_available()
+        assert query.progress.late["late"] == expected(rows)[1]
+        query.stop()
+        parity = check_parity(spend, archive, log)
+        assert parity.equal and parity.counts["same"] == log.read().num_rows > 50
+        in_turn = check_parity(spend, pa.concat_tables(map(pq.read_table, sorted((tmp_path / "archive").iterdir()))), log)
+        assert not in_turn.equal
+        memory, _ = session.memory_stream(SCHEMA)
+        with pytest.raises(PlanError, match="an archive that is a stream ends, and says its lanes"):
+            check_parity(spend, memory, log)
