@@ -21,6 +21,7 @@ from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.in_process.core import BatchOutput, Core, Parts, Sent
 from krishiv_py.in_process.outputs import outputs_of
+from krishiv_py.in_process.row_order import RowsInOrder
 from krishiv_py.in_process.sources import controls_of, in_process
 from krishiv_py.in_process.stage import Workers, parted
 from krishiv_py.kernels.watermark import ClockInput
@@ -59,6 +60,7 @@ def run_bounded(plan: PhysicalPlan, now: Callable[[], int], progress: Show, work
     PlanError
         For a source or a side output that needs Spark.
     """
+    order = RowsInOrder.of(plan, workers)
     aside = [side_output(stage.late) for stage in plan.stages]
     check_places(None, aside[-1], plan.source, None, aside[:-1])
     for sink in aside:
@@ -76,7 +78,7 @@ def run_bounded(plan: PhysicalPlan, now: Callable[[], int], progress: Show, work
         for batch in batches:
             for stream, piece in batch:
                 core.clocks.expect(stream.clocks, piece.partitions if isinstance(piece, _Ranges) else (), now_us)
-            rows, sent_us = _read(core, batch, now_us)
+            rows, sent_us = _read(core, batch, now_us, order)
             now_us = sent_us
             with tables_age_by(core, now_us):  # sends came one by one, so a batch without rows followed each
                 done.append(core.run(rows, now_us, begun_us=begun_us, waits=sent))
@@ -89,6 +91,8 @@ def run_bounded(plan: PhysicalPlan, now: Callable[[], int], progress: Show, work
     outputs.publish(0, [o.schema.empty_table() for o in plan.outputs], late, begun_us)
     results = {o.name: pa.concat_tables([d.results[o.name] for d in done]).combine_chunks() for o in plan.outputs}
     by_stage = {s.spec.name: rows for s, rows in zip(plan.stages, late, strict=True)}
+    if order is not None:
+        order.tell(plan.title, _counters(core))
     counted = {s.spec.name: dict(s.counters) for s in core.stages}
     return BoundedResult(next(iter(results.values())), late[0], _counters(core), by_stage, results, counted)
 
@@ -112,11 +116,13 @@ def _sent_us(piece: Piece) -> int:
     return next((scanned.now_us for scanned in piece() if scanned.now_us is not None), 0)
 
 
-def _read(core: Core, batch: Sequence[tuple[_Stream, Piece]], now_us: int) -> tuple[dict[int, Sent], int]:
+def _read(
+    core: Core, batch: Sequence[tuple[_Stream, Piece]], now_us: int, order: RowsInOrder | None
+) -> tuple[dict[int, Sent], int]:
     """Return the rows of a batch as stages read them, and the time at which they were sent, if they were."""
     rows: dict[int, Sent] = {}
     for stream, piece in batch:
-        pieces = piece()
+        pieces = piece() if order is None else order.watched(piece())
         if len(stream.takers) > 1 or isinstance(piece, _Send):
             pieces = list(pieces)
             now_us = max((s.now_us for s in pieces if s.now_us is not None), default=now_us)

@@ -25,6 +25,7 @@ from krishiv_py import (
 )
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
+from krishiv_py.plan.options.watermarks import RowsClock
 
 SCHEMA = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("user", pa.string()), ("at", pa.int64())])
 Row = dict[str, Any]
@@ -190,3 +191,24 @@ def test_rows_without_a_place_stop_the_run(session: Session, tmp_path: Path) -> 
     (tmp_path / "a.parquet").write_text("no file of Parquet")
     with pytest.raises(SourceError, match="a file of an archive cannot be read"):
         windows(session.read_parquet(tmp_path, SCHEMA, lane="partition", order="offset")).collect()
+
+
+def test_a_run_says_once_how_many_rows_the_row_clock_calls_late(
+    session: Session, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [row for row in topic(2) if row["partition"] == 0]
+    for number, begin in enumerate(range(0, len(rows), 50)):
+        pq.write_table(pa.Table.from_pylist(rows[begin : begin + 50], SCHEMA), file := tmp_path / f"{number}.parquet")
+        os.utime(file, (number, number))
+
+    def run(clock: RowsClock, **options: Any) -> int:
+        files = session.read_parquet(tmp_path, **options)
+        timed = files.with_column("t", "at").watermark("t", "2 s", clock=clock).key_by("user")
+        return timed.tumbling_window("10 s").agg(count()).run().counters["late"]
+
+    late = run("row")
+    assert not caplog.records and late > 10
+    assert run("batch") == 0
+    (record,) = caplog.records
+    assert record.getMessage().split(": ")[1].startswith(f"{late} of {len(rows)} rows are late by the row clock, and 0 by the")
+    assert 0 < run("batch", max_files_per_batch=1) < late and len(caplog.records) == 2
