@@ -505,23 +505,23 @@ class StateColumns:
     ...         state.total = state.total + events.amount
     """
 
-    __slots__ = ("_columns", "_keys", "_taken")
-    _columns: Mapping[str, Objects]
-    _keys: Ints
+    __slots__ = ("_names", "_take", "_taken")
+    _names: Sequence[str]
+    _take: Callable[[str], Objects]
     _taken: dict[str, Objects]
 
-    def __init__(self, columns: Mapping[str, Objects], keys: Ints) -> None:
-        object.__setattr__(self, "_columns", columns)
-        object.__setattr__(self, "_keys", keys)
+    def __init__(self, names: Sequence[str], take: Callable[[str], Objects]) -> None:
+        object.__setattr__(self, "_names", names)
+        object.__setattr__(self, "_take", take)
         object.__setattr__(self, "_taken", {})
 
     def __getattr__(self, name: str) -> Objects:
         """Return a field of the keys of the events."""
         taken = self._taken
         if name not in taken:
-            if name not in self._columns:
-                raise AttributeError(f"the state has no field {name!r}, but {', '.join(self._columns) or 'none'}")
-            taken[name] = self._columns[name][self._keys]
+            if name not in self._names:
+                raise AttributeError(f"the state has no field {name!r}, but {', '.join(self._names) or 'none'}")
+            taken[name] = self._take(name)
         return taken[name]
 
     def __setattr__(self, name: str, values: Any) -> None:
@@ -533,9 +533,10 @@ class StateColumns:
             raise TypeError(f"state.{name} holds {mine.dtype}, and {given.dtype} was assigned")
         mine[:] = given
 
-    def _changed(self) -> Mapping[str, Objects]:
-        """Return the fields that were taken."""
-        return self._taken
+    def _take_all(self) -> None:
+        """Take each field, so that all are written back."""
+        for name in self._names:
+            getattr(self, name)
 
 
 class RoundContext:
@@ -578,7 +579,7 @@ class RoundContext:
 
     def timer(
         self,
-        name: str,
+        name: str | Objects,
         *,
         after: Any = None,
         at: Any = None,
@@ -589,8 +590,8 @@ class RoundContext:
 
         Parameters
         ----------
-        name : str
-            Its name.
+        name : str or ndarray of str
+            Its name, or one for each event.
         after : int or timedelta or str or ndarray, optional
             How long after the time of each event; numbers are milliseconds.
         at : int or datetime or ndarray, optional
@@ -606,14 +607,28 @@ class RoundContext:
         ...     def on_events(self, events, state, ctx):
         ...         ctx.timer("idle", after="10 minutes", where=events.is_row)
         """
-        _check_timer(name, after, at, clock)
         events, action = self._where(where), "at" if after is None else "after"
+        name = self._named(name, events)
+        _check_timer("" if isinstance(name, np.ndarray) else name, after, at, clock)
         given = self._moment(at) if after is None else self._length(after)
         if isinstance(given, np.ndarray) and given.shape != (self._n,):
             got, hint = f"{action} of shape {given.shape} for {self._n} events", "give a value for each event, or one for all"
             raise PlanError("the times of timers are not aligned with the events", got=got, hint=hint)
         when = np.broadcast_to(given, (self._n,))[events]
         self._actions.append((action if clock == "event" else f"clock {action}", events, name, when))
+
+    def _named(self, name: Any, events: Ints) -> Any:
+        """Return a name, or the names of some events among those of all."""
+        if not isinstance(name, np.ndarray):
+            return name
+        hint = "give a name for each event, or one for all"
+        if name.shape != (self._n,):
+            got = f"names of shape {name.shape} for {self._n} events"
+            raise PlanError("the names of timers are not aligned with the events", got=got, hint=hint)
+        for each in name[events].tolist():
+            if not isinstance(each, str) or each[:1] == CLOCK:
+                raise PlanError("a timer has a name", got=shown(each), hint=hint)
+        return name.astype(object)
 
     def _length(self, after: Any) -> Any:
         if isinstance(after, np.ndarray):
@@ -625,13 +640,13 @@ class RoundContext:
             return whole_numbers(at, "at", "M")
         return time_point_us(at, "at")
 
-    def cancel(self, name: str, *, where: Any = None, clock: Literal["event", "processing"] = "event") -> None:
+    def cancel(self, name: str | Objects, *, where: Any = None, clock: Literal["event", "processing"] = "event") -> None:
         """Remove a timer of the keys.
 
         Parameters
         ----------
-        name : str
-            Its name.
+        name : str or ndarray of str
+            Its name, or one for each event.
         where : ndarray of bool, optional
             The events whose keys lose it.
         clock : {"event", "processing"}
@@ -644,8 +659,11 @@ class RoundContext:
         ...         ctx.cancel("idle", where=events.is_row)
         """
         one_of(clock, "clock", ("event", "processing"))
-        a_text(name, "name", 'write ctx.cancel("idle")')
-        self._actions.append(("cancel", self._where(where), name if clock == "event" else f"{CLOCK}{name}", None))
+        events = self._where(where)
+        name = self._named(name, events)
+        if not isinstance(name, np.ndarray):
+            a_text(name, "name", 'write ctx.cancel("idle")')
+        self._actions.append(("cancel" if clock == "event" else "clock cancel", events, name, None))
 
     def forget(self, *, where: Any = None) -> None:
         """Drop the state and the timers of the keys.

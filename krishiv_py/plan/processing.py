@@ -77,8 +77,8 @@ class Callbacks:
     @property
     def on_events(self) -> Callable[[Events, StateColumns, RoundContext], None] | None:
         """Return the call for a round; None where rows and timers come one by one."""
-        method: Any = getattr(self.function, "on_events", None)
-        return method  # type: ignore[no-any-return]  # a user's
+        method: Callable[[Events, StateColumns, RoundContext], None] | None = getattr(self.function, "on_events", None)
+        return method
 
     @property
     def has_on_row(self) -> bool:
@@ -88,20 +88,20 @@ class Callbacks:
     @property
     def on_row(self) -> Callable[[Any, Any, Context], Iterable[Any] | None]:
         """Return the call for a row."""
-        method: Any = getattr(self.function, "on_row", self.function)
-        return method  # type: ignore[no-any-return]  # a user's
+        method: Callable[[Any, Any, Context], Iterable[Any] | None] = getattr(self.function, "on_row", self.function)
+        return method
 
     @property
     def on_timer(self) -> Callable[[str, Any, Context], Iterable[Any] | None] | None:
         """Return the call for a timer; None where the function has none."""
-        method: Any = getattr(self.function, "on_timer", None)
-        return method  # type: ignore[no-any-return]  # a user's
+        method: Callable[[str, Any, Context], Iterable[Any] | None] | None = getattr(self.function, "on_timer", None)
+        return method
 
     @property
     def on_end(self) -> Callable[[Any, Context], Iterable[Any] | None] | None:
         """Return the call at the end of input; None where the function has none."""
-        method: Any = getattr(self.function, "on_end", None)
-        return method  # type: ignore[no-any-return]  # a user's
+        method: Callable[[Any, Context], Iterable[Any] | None] | None = getattr(self.function, "on_end", None)
+        return method
 
 
 _CALLS: Final = {

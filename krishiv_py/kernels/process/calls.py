@@ -178,17 +178,9 @@ class HandedStates(Protocol):
 
 
 class Calls(StepCalls):
-    """Calls for one row, or one timer, at a time.
+    """Calls for one row, or one timer, at a time."""
 
-    Parameters
-    ----------
-    layout, keys, rows, moment, settled_us, due_us
-        See :class:`StepCalls`.
-    adapted : tuple, optional
-        Functions for a row and for a timer in place of the user's, which get the place of a row.
-    """
-
-    def __init__(self, *args: Any, adapted: tuple[Any, Any] | None = None) -> None:
+    def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._given: list[dict[str, Any]] = []
         self._nested = {field.name: field.type for field in self.operation.returns if pa.types.is_nested(field.type)}
@@ -196,18 +188,13 @@ class Calls(StepCalls):
         self._of: list[int] = []
         calls = self.operation.callbacks
         self.row_class, self.on_row, self.on_timer = calls.row_class, calls.on_row, calls.on_timer
-        self.adapted = adapted is not None
-        self.at = 0
-        """The key that is called."""
-        if adapted is not None:
-            self.on_row, self.on_timer = adapted
 
     def run(self) -> KeyUpdates:
         """Call the function for each key; return what is to be stored of the keys."""
         states, times, objects = (
             ObjectStates(self.operation, self.keys),
             self.rows[TIME].to_numpy().tolist(),
-            self._objects(self.rows, 0),
+            self._objects(self.rows),
         )
         ctx, values = self._context(clocked=states.clocked), self._key_values()
         begins = self.keys.begins.tolist()
@@ -218,22 +205,20 @@ class Calls(StepCalls):
         self.collect()
         return states.updates()
 
-    def run_rows(self, states: HandedStates, keys: Sequence[int], first: Ints, stop: Ints) -> None:
+    def run_rows(self, states: HandedStates, keys: Sequence[int], first: Ints, stop: Ints, *, careful: bool) -> None:
         """Call the function for the rows of some keys, from the `first` to before `stop`, and the timers up to `due_us`."""
         ctx, values = self._context(clocked=states.clocked), self._key_values()
         for key in keys:
             low, high = int(first[key]), int(stop[key])
             rows = self.rows.slice(low, high - low)
             ctx.key = values[key]
-            run = _KeyRun(self, key, ctx, (states.state(key), states.due(key)), states.numbers(key))
-            run.all(rows[TIME].to_numpy().tolist(), self._objects(rows, low), ends=False)
+            run = _KeyRun(self, key, ctx, (states.state(key), states.due(key)), states.numbers(key), low, careful=careful)
+            run.all(rows[TIME].to_numpy().tolist(), self._objects(rows), ends=False)
             states.put(key, run.state, run.due, run.called, run.fired)
         self.collect()
 
-    def _objects(self, rows: pa.Table, first: int) -> list[Any]:
-        """Return rows, of which the first has a place in the step, as the objects that the function gets."""
-        if self.adapted:
-            return list(range(first, first + rows.num_rows))
+    def _objects(self, rows: pa.Table) -> list[Any]:
+        """Return rows as the objects that the function gets."""
         layout, spec = self.layout, self.layout.spec
         working = dict(zip(spec.keys, layout.key_names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
         visible = [f.name for f in spec.row_schema if f.name in working]
@@ -252,18 +237,17 @@ class Calls(StepCalls):
 
     def _key(self, states: ObjectStates, key: int, ctx: Context, times: list[int], rows: list[Any]) -> None:
         """Call the function for the rows and the timers of one key."""
-        self.at = key
         given, refused, before = len(self._given), len(self.refused), dict(states.timers[key])
         numbers = states.called[key], states.fired[key]
-        run = _KeyRun(self, key, ctx, (states.states[key], states.timers[key]), numbers)
+        low, high = int(self.keys.begins[key]), int(self.keys.begins[key + 1])
+        run = _KeyRun(self, key, ctx, (states.states[key], states.timers[key]), numbers, low)
         try:
             run.all(times, rows)
         except UndoneError:
             self.drop_results(given)
             del self.refused[refused:]
-            low, high = int(self.keys.begins[key]), int(self.keys.begins[key + 1])
-            again = self._objects(self.rows.slice(low, high - low), low)  # the first try may have changed them
-            run = _KeyRun(self, key, ctx, (states.stored_state(key), before), numbers, careful=True)
+            again = self._objects(self.rows.slice(low, high - low))  # the first try may have changed them
+            run = _KeyRun(self, key, ctx, (states.stored_state(key), before), numbers, low, careful=True)
             run.all(times, again)
             states.timers[key] = before
         states.states[key], states.called[key], states.fired[key] = run.state, run.called, run.fired
@@ -323,16 +307,26 @@ class _KeyRun:
     ----------
     calls : Calls
         Collects results.
+    first : int
+        The place of the first row that it is called for.
     careful : bool
         Whether each call works on a copy of the state, so that it can be undone.
     """
 
-    __slots__ = ("called", "calls", "careful", "ctx", "due", "fired", "key", "state")
+    __slots__ = ("called", "calls", "careful", "ctx", "due", "fired", "first", "key", "state")
 
     def __init__(
-        self, calls: Calls, key: int, ctx: Context, before: Before, numbers: tuple[int, int], *, careful: bool = False
+        self,
+        calls: Calls,
+        key: int,
+        ctx: Context,
+        before: Before,
+        numbers: tuple[int, int],
+        first: int,
+        *,
+        careful: bool = False,
     ) -> None:
-        self.calls, self.key, self.ctx, self.careful = calls, key, ctx, careful
+        self.calls, self.key, self.ctx, self.first, self.careful = calls, key, ctx, first, careful
         self.state, self.due = before
         self.called, self.fired = numbers
         ctx._enter(self.due)
@@ -446,8 +440,7 @@ class _KeyRun:
         self.due.update(due)
         ctx._least()
         calls.drop_results(n)
-        first = int(calls.keys.begins[self.key])
-        calls.refused.append((self.key, first + place if place >= 0 else -1, reason))
+        calls.refused.append((self.key, self.first + place if place >= 0 else -1, reason))
 
     def _fire(self, upto_us: int) -> None:
         """Fire the timers that are due, in order of time and name, and those that are set meanwhile."""

@@ -16,11 +16,10 @@ from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import KeyRows, OrderedOperator, OrderedStep
 from krishiv_py.kernels.process.calls import Calls, StepCalls
 from krishiv_py.kernels.process.rounds import Rounds
-from krishiv_py.kernels.process.states import CALLED, FIRED, TIMERS
+from krishiv_py.kernels.process.states import CALLED, FIRED, TIMERS, by_clock
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
-from krishiv_py.plan.process_calls import CLOCK
 from krishiv_py.plan.processing import Processing
 from krishiv_py.plan.schema import TimeKind
 
@@ -80,8 +79,7 @@ class ProcessOperator(OrderedOperator):
 
 def _shown(timers: pa.MapArray, kind: TimeKind, *, clock: bool) -> pa.Array:
     """Return the timers of each key by event time, or by the clock, as names with times of a kind."""
-    by_clock = pc.starts_with(timers.keys, CLOCK).to_numpy(zero_copy_only=False)
-    mine = np.flatnonzero(by_clock == clock)
+    mine = np.flatnonzero(by_clock(timers.keys) == clock)
     names = timers.keys.take(pa.array(mine))
     offsets = np.searchsorted(mine, timers.offsets.to_numpy()).astype(np.int32)
     times = unstamp(timers.items.to_numpy()[mine], kind)

@@ -12,32 +12,26 @@ few keys have many rows left, they go on one by one.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any, Final
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from krishiv_py.arrays.types import Ints, Mask, numpy_type
+from krishiv_py.arrays.types import Ints, Mask, numpy_type, pick
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SchemaError, failure_text, shown
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.ordered import NEVER, KeyRows
 from krishiv_py.kernels.process.calls import Calls, StepCalls, UndoneError, endless_timers
-from krishiv_py.kernels.process.states import CALLED, FIRED, MISFITS, KeyUpdates, field_array, timers_of
+from krishiv_py.kernels.process.states import CALLED, FIRED, MISFITS, KeyUpdates, by_clock, field_array, timers_of
+from krishiv_py.kernels.process.timer_table import TimerTable
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.process_calls import (
-    CLOCK,
-    Context,
-    Events,
-    Objects,
-    RoundContext,
-    StateColumns,
-    array_of,
-    filled,
-    times_as,
-)
+from krishiv_py.plan.process_calls import CLOCK, Events, Objects, RoundContext, StateColumns, array_of, filled, times_as
 from krishiv_py.plan.processing import MOST_TIMERS, Processing
 from krishiv_py.plan.row_classes import RecordClass, stored_value
 
@@ -53,25 +47,16 @@ class ArrayStates:
         self.operation, self.rows, n = operation, rows, rows.n
         self.called, self.fired = rows.numbers(CALLED, UNSET), rows.numbers(FIRED, 0)
         self.has: Mask = np.zeros(n, np.bool_)
-        self.timers: dict[str, Ints] = {}
         owners, names, times = timers_of(rows)
-        if len(owners):
-            texts = np.array(names, object)
-            for name in sorted(set(names)):
-                mine = texts == name
-                self.of(name)[owners[mine]] = times[mine]
+        clocked = by_clock(names)
+        self.timers, self.clock_timers = (
+            TimerTable(n, owners[mine], names.filter(pa.array(mine)), times[mine]) for mine in (~clocked, clocked)
+        )
         self.fields: dict[str, npt.NDArray[Any]] = {}
         self.defaults: dict[str, Any] = {}
         if operation.state is not None:
             self.has[rows.found] = rows.stored[HAS_STATE].to_numpy()
             self._read(operation.state)
-
-    def of(self, name: str) -> Ints:
-        """Return when each key has a timer of a name."""
-        if name not in self.timers:
-            self.timers[name] = np.full(self.rows.n, NEVER, np.int64)
-            self.timers = dict(sorted(self.timers.items()))
-        return self.timers[name]
 
     def _read(self, state: RecordClass) -> None:
         there = self.rows.found[self.has[self.rows.found]]
@@ -88,34 +73,34 @@ class ArrayStates:
                 values[there] = filled(column.to_pylist() if reader is None else list(map(reader, column.to_pylist())))
             self.fields[field.name] = values
 
-    def renew(self, keys: Ints) -> None:
-        """Give keys a new state."""
-        state = self.operation.state
-        if state is None or not len(keys):
-            return
-        self.has[keys] = True
-        made: list[Any] = []
-        for name, values in self.fields.items():
-            if values.dtype != object or isinstance(self.defaults[name], (int, float, str, bytes, type(None))):
-                values[keys] = self.defaults[name]
-                continue
-            made = made or [state.new() for _ in range(len(keys))]
-            values[keys] = filled([value_of(each, name) for each in made])
+    def taken(self, name: str, keys: Ints, new: Mask, *, copied: bool) -> Objects:
+        """Return a field of some keys, of `new` ones its default; `copied` where a value may be changed in place."""
+        state, values = self.operation.state, self.fields[name][keys]
+        assert state is not None
+        if copied and pa.types.is_nested(state.schema.field(name).type):
+            values = copy.deepcopy(values)
+        if new.any():
+            default = self.defaults[name]
+            shared = values.dtype != object or isinstance(default, (int, float, str, bytes, type(None)))
+            n = int(np.count_nonzero(new))
+            values[new] = default if shared else filled([value_of(state.new(), name) for _ in range(n)])
+        return values
+
+    def forget(self, keys: Ints) -> None:
+        """Drop state and timers of some keys."""
+        self.has[keys] = False
+        self.timers.clear(keys)
+        self.clock_timers.clear(keys)
 
     def updates(self) -> KeyUpdates:
         """Return what is to be stored."""
-        owners, names, times = [np.empty(0, np.int64)], list[str](), [np.empty(0, np.int64)]
-        for name, when in self.timers.items():
-            mine = np.flatnonzero(when != NEVER)
-            owners.append(mine)
-            times.append(when[mine])
-            names += [name] * len(mine)
-        every = np.concatenate(owners)
-        order = np.argsort(every, kind="stable")
-        named = [names[place] for place in order.tolist()] if len(self.timers) > 1 else names
-        return KeyUpdates(
-            self.has, every[order], named, np.concatenate(times)[order], self.called, self.fired, list(self._written())
-        )
+        (owners, names, times), (others, clock_names, clock_times) = self.timers.all(), self.clock_timers.all()
+        if len(others):
+            owners, times = np.concatenate([owners, others]), np.concatenate([times, clock_times])
+            order = np.argsort(owners, kind="stable")
+            marked = pc.binary_join_element_wise(CLOCK, clock_names, "")
+            owners, names, times = owners[order], pick(pa.concat_arrays([names, marked]), order), times[order]
+        return KeyUpdates(self.has, owners, names, times, self.called, self.fired, list(self._written()))
 
     def _written(self) -> Iterator[pa.Array]:
         state = self.operation.state
@@ -135,28 +120,47 @@ class ArrayStates:
                 yield array if self.has.all() else pa.array(values, field.type, mask=~self.has)
 
 
+@attrs.frozen(eq=False)
+class _Round:
+    """Holds the events of a round: their keys, the places of their rows or the names of their timers, and their times."""
+
+    keys: Ints
+    rows: Ints
+    timers: Objects
+    times: Ints
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def halves(self) -> Iterator[_Round]:
+        """Give its two halves."""
+        middle = len(self) // 2
+        for half in (slice(middle), slice(middle, None)):
+            yield _Round(self.keys[half], self.rows[half], self.timers[half], self.times[half])
+
+
 class Rounds(StepCalls):
-    """Calls for many keys at a time."""
+    """Calls for many keys at a time.
+
+    A round that fails is repeated with halves of its events, until those that fail are single. What a call did to state is
+    written back for the events that were neither refused nor failed.
+    """
 
     def run(self) -> KeyUpdates:
         """Call the function round by round; return what is to be stored of the keys."""
-        calls, n_late, counters = self.operation.callbacks, len(self.refused), dict(self.counters)
-        assert calls.on_events is not None
-        self.on_events = calls.on_events
+        on_events = self.operation.callbacks.on_events
+        assert on_events is not None
+        self.on_events, self.careful = on_events, False
+        state = self.operation.state
+        self.nested = state is not None and any(pa.types.is_nested(type_) for type_ in state.schema.types)
         try:
             return self._rounds()
-        except UndoneError:  # a call is to be undone, which may be that of any key
+        except UndoneError:  # a call changed lists or objects in place that it is not to change
             self.given.clear()
-            del self.refused[n_late:]
-            self.counters = counters
-            return self._one_by_one()
-
-    def _one_by_one(self) -> KeyUpdates:
-        """Call the function for one event at a time."""
-        calls = _SingleEvents(self).calls()
-        updates = calls.run()
-        self._join(calls)
-        return updates
+            self.refused.clear()
+            self.counters.clear()
+            self.careful = True
+            return self._rounds()
 
     def _rounds(self) -> KeyUpdates:
         states = self.states = ArrayStates(self.operation, self.keys)
@@ -164,7 +168,7 @@ class Rounds(StepCalls):
         self.stop, self.times = self.keys.begins[1:], self.rows[TIME].to_numpy()
         self.columns = _Columns(self.layout, self.keys, self.rows)
         self.ctx = RoundContext(self.clock, self.moment.now_us)
-        self.left: dict[str, Ints] | None = None
+        self.closing = False
         everyone = np.arange(self.keys.n)
         self._all(everyone, self.last_us if self.ended else self.due_us)
         if self.ended:
@@ -175,9 +179,10 @@ class Rounds(StepCalls):
                 over = states.has & (states.called != UNSET)
                 over[over] = states.called[over] + self.ttl_us <= self.settled_us
                 states.has[over] = False
+        self.refused.sort(key=lambda refused: refused[0])
         return states.updates()
 
-    def _all(self, keys: Ints, due_us: int, *, only_timers: bool = False) -> None:
+    def _all(self, keys: Ints, due_us: int) -> None:
         """Call the function until no key has a row left, or a timer that is due."""
         handed = self.operation.callbacks.has_on_row and self.in_time
         while len(keys):
@@ -191,95 +196,116 @@ class Rounds(StepCalls):
                 limit = np.minimum(row_us, due_us)
             else:  # all rows, then timers
                 limit = np.where(more, UNSET, due_us)
-            timer_us, names = self._soonest(keys)
-            fires = (timer_us <= limit) & (timer_us != NEVER)
-            active = fires | more
+            timer_us, at = self.states.timers.soonest(keys)
+            at = np.where(timer_us <= limit, at, -1)
+            active = (at >= 0) | more
             if not active.all():
-                keys, fires, timer_us, names, row_us = (part[active] for part in (keys, fires, timer_us, names, row_us))
+                keys, at, timer_us, row_us = (part[active] for part in (keys, at, timer_us, row_us))
             if len(keys):
-                self._round(keys, fires, np.where(fires, np.maximum(timer_us, self.states.called[keys]), row_us), names)
+                self._round(keys, at, np.where(at >= 0, np.maximum(timer_us, self.states.called[keys]), row_us))
 
-    def _soonest(self, keys: Ints, among: dict[str, Ints] | None = None) -> tuple[Ints, Objects]:
-        """Return when the first timer by event time of each key is due, and its name."""
-        soonest, names = np.full(len(keys), NEVER), np.full(len(keys), None, object)
-        for name, when in (self.states.timers if among is None else among).items():
-            if name[:1] != CLOCK:
-                mine = when[keys]
-                first = mine < soonest
-                soonest[first], names[first] = mine[first], name
-        return soonest, names
-
-    def _round(self, keys: Ints, fires: Mask, times: Ints, names: Objects) -> None:
-        """Call the function for one event of each of some keys."""
-        states, ctx = self.states, self.ctx
+    def _round(self, keys: Ints, at: Ints, times: Ints, timers: TimerTable | None = None) -> None:
+        """Take one event of each of some keys: the timer at a place, or the next row where there is none."""
+        states, timers = self.states, self.states.timers if timers is None else timers
+        fires = at >= 0
+        names = np.full(len(keys), None, object)
+        names[fires] = timers.names_at(at[fires])
+        timers.remove(at[fires])
         rows = np.where(fires, -1, self.place[keys])
         self.place[keys[~fires]] += 1
-        names = names.copy()
-        names[~fires] = None
-        self._fired(keys, fires, names, times)
+        states.fired[keys] = np.where(fires, states.fired[keys] + 1, 0)
+        if (endless := np.flatnonzero(states.fired[keys] > MOST_TIMERS)).size:
+            place = int(endless[0])
+            raise endless_timers(f"timer {names[place]!r}{self.place_of(int(keys[place]), int(times[place]))}")
+        self._try(_Round(keys, rows, names, times))
+
+    def _try(self, events: _Round) -> None:
+        """Call the function for a round, and for halves of it where it fails."""
+        try:
+            columns = self._call(events)
+        except RAISED as problem:
+            if isinstance(problem, OperatorError):
+                raise
+            self._undo()
+            if not self.goes_on:
+                raise self._failed(problem, events) from problem
+            if len(events) > 1:
+                for half in events.halves():
+                    self._try(half)
+            else:
+                self._refuse(events, 0, failure_text(problem, placed=False))
+                self.count("failed_calls", 1)
+            return
+        reasons, kept = np.full(len(events), None, object), np.ones(len(events), np.bool_)
+        for action, picked, reason, _ in self.ctx._actions:
+            if action == "refuse":
+                reasons[picked], kept[picked] = reason, False
+        if not kept.all():
+            self._undo()
+            for place in np.flatnonzero(~kept).tolist():
+                self._refuse(events, place, reasons[place])
+            self.count("refused", int(np.count_nonzero(~kept)))
+        self._write(events, columns, kept)
+        self._act(events, kept)
+
+    def _undo(self) -> None:
+        """Begin the step again, unless a call that is not written back leaves nothing."""
+        if self.nested and not self.careful:
+            raise UndoneError
+
+    def _refuse(self, events: _Round, place: int, reason: str) -> None:
+        self.refused.append((int(events.keys[place]), int(events.rows[place]), reason))
+
+    def _call(self, events: _Round) -> StateColumns:
+        """Call the function for a round; return the state as it left it."""
+        states, keys = self.states, events.keys
         new = ~states.has[keys]
         if self.ttl_us is not None:
             alive = ~new & (states.called[keys] != UNSET)
-            new[alive] = times[alive] >= states.called[keys[alive]] + self.ttl_us
-        states.renew(keys[new])
-        events = Events(
-            *(~fires, names, times_as(times, self.kind), self.columns.names), lambda name: self.columns.of(name, keys, rows)
+            new[alive] = events.times[alive] >= states.called[keys[alive]] + self.ttl_us
+        seen = Events(
+            *(events.rows >= 0, events.timers.copy(), times_as(events.times, self.kind), self.columns.names),
+            lambda name: self.columns.of(name, keys, events.rows),
         )
-        columns = StateColumns(states.fields, keys)
-        ctx._enter(times)
-        try:
-            self._nothing(self.on_events(events, columns, ctx))
-        except RAISED as problem:
-            if self.goes_on and not isinstance(problem, OperatorError):
-                raise UndoneError from problem
-            raise self._failed(problem, keys, times) from problem
-        for name, values in columns._changed().items():
-            states.fields[name][keys] = values
-        states.called[keys] = np.maximum(states.called[keys], times)
-        self._act(keys, times)
-
-    def _fired(self, keys: Ints, fires: Mask, names: Objects, times: Ints) -> None:
-        states = self.states
-        states.fired[keys[~fires]] = 0
-        fired = keys[fires]
-        if not len(fired):
-            return
-        states.fired[fired] += 1
-        for name in set(names[fires].tolist()):
-            states.of(name if name in states.timers else f"{CLOCK}{name}")[fired[names[fires] == name]] = NEVER
-        if (endless := np.flatnonzero(states.fired[keys] > MOST_TIMERS)).size:
-            place = int(endless[0])
-            got = f"timer {names[place]!r}{self.place_of(int(keys[place]), int(times[place]))}"
-            raise endless_timers(got)
-
-    def _nothing(self, given: Any) -> None:
+        copied = self.careful
+        columns = StateColumns(list(states.fields), lambda name: states.taken(name, keys, new, copied=copied))
+        if new.any():
+            columns._take_all()
+        self.ctx._enter(events.times)
+        given: Any = self.on_events(seen, columns, self.ctx)
         if given is not None:
             hint = "write ctx.emit(where=mask, n=state.n), and return nothing"
             raise PlanError("on_events gives its rows by ctx.emit", got=shown(given), hint=hint)
+        return columns
 
-    def _act(self, keys: Ints, times: Ints) -> None:
-        """Do what the function said to the context."""
-        states = self.states
-        for action, events, what, values in self.ctx._actions:
-            mine = keys[events]
+    def _write(self, events: _Round, columns: StateColumns, kept: Mask) -> None:
+        """Write back what a call did to the state of the keys that are `kept`."""
+        states, keys = self.states, events.keys[kept]
+        for name, values in columns._taken.items():
+            states.fields[name][keys] = values[kept]
+        states.has[keys] = self.operation.state is not None
+        states.called[keys] = np.maximum(states.called[keys], events.times[kept])
+
+    def _act(self, events: _Round, kept: Mask) -> None:
+        """Do what the function said to the context, for the events that are `kept`."""
+        states, times = self.states, events.times
+        for action, every, what, values in self.ctx._actions:
+            mine = kept[every]
+            picked = every[mine]
+            keys, name = events.keys[picked], what[picked] if isinstance(what, np.ndarray) else what
+            clocked = action.startswith("clock")
             if action == "emit":
-                self._emit(mine, times[events], events, what, len(keys))
-            elif action == "refuse":
-                raise UndoneError
+                self._emit(keys, times[picked], picked, what, len(events))
             elif action == "forget":
-                states.has[mine] = False
-                for when in states.timers.values():
-                    when[mine] = NEVER
-            elif action == "cancel":
-                states.of(what)[mine] = NEVER
-            elif self.operation.callbacks.on_events is not None and self.left is not None:
-                self.count("timers_dropped", len(mine))
-            elif action == "after":
-                states.of(what)[mine] = times[events] + values
-            elif action == "clock after":
-                states.of(f"{CLOCK}{what}")[mine] = (self.moment.now_us or 0) + values
-            else:
-                states.of(what if action == "at" else f"{CLOCK}{what}")[mine] = values
+                states.forget(keys)
+            elif action.endswith("cancel"):
+                (states.clock_timers if clocked else states.timers).cancel(keys, name)
+            elif action != "refuse" and self.closing:
+                self.count("timers_dropped", len(keys))
+            elif action != "refuse":
+                now = np.full(len(picked), self.moment.now_us or 0) if clocked else times[picked]
+                due = values[mine] + (now if action.endswith("after") else 0)
+                (states.clock_timers if clocked else states.timers).set(keys, name, due)
 
     def _emit(self, keys: Ints, times: Ints, events: Ints, columns: dict[str, Any], n: int) -> None:
         returns, name = self.operation.returns, self.operation.callbacks.name
@@ -318,7 +344,7 @@ class Rounds(StepCalls):
     def _few(self, keys: Ints, due_us: int) -> None:
         """Go on with a few keys that have many rows, row by row."""
         calls = Calls(self.layout, self.keys, self.rows, self.moment, self.settled_us, due_us)
-        calls.run_rows(ArraysByKey(self.states), keys.tolist(), self.place, self.stop)
+        calls.run_rows(ArraysByKey(self.states), keys.tolist(), self.place, self.stop, careful=self.careful)
         self.place[keys] = self.stop[keys]
         self._join(calls)
 
@@ -333,45 +359,45 @@ class Rounds(StepCalls):
         """Fire the timers of the clock that are due by the time on record."""
         now_us, states = self.moment.now_us, self.states
         while now_us is not None:
-            named = {name: when for name, when in states.timers.items() if name[:1] == CLOCK}
-            soonest, names = np.full(len(keys), NEVER), np.full(len(keys), None, object)
-            for name, when in named.items():
-                first = when[keys] < soonest
-                soonest[first], names[first] = when[keys][first], name[1:]
+            soonest, at = states.clock_timers.soonest(keys)
             due = soonest <= now_us
             if not due.any():
                 return
-            keys, names = keys[due], names[due]
-            times = np.maximum(states.called[keys], self.settled_us)
-            self._round(keys, np.ones(len(keys), np.bool_), times, names)
+            keys = keys[due]
+            self._round(keys, at[due], np.maximum(states.called[keys], self.settled_us), states.clock_timers)
 
     def _end(self, keys: Ints) -> None:
         """End the input (SEMANTICS §14.3)."""
-        states, left = self.states, {name: when.copy() for name, when in self.states.timers.items() if name[:1] != CLOCK}
-        if self.operation.at_end == "fire":
-            self.left = left
-            while len(keys):
-                for name, when in left.items():
-                    when[states.of(name) != when] = NEVER
-                soonest, names = self._soonest(keys, left)
-                due = soonest != NEVER
-                keys, soonest, names = keys[due], soonest[due], names[due]
-                if len(keys):
-                    times = np.maximum(soonest, states.called[keys])
-                    self._round(keys, np.ones(len(keys), np.bool_), times, names)
-        for when in states.timers.values():
-            self.count("timers_dropped", int(np.count_nonzero(when != NEVER)))
-            when[:] = NEVER
+        states, self.closing = self.states, self.operation.at_end == "fire"
+        while self.closing and len(keys):
+            soonest, at = states.timers.soonest(keys)
+            due = at >= 0
+            keys, soonest, at = keys[due], soonest[due], at[due]
+            if len(keys):
+                self._round(keys, at, np.maximum(soonest, states.called[keys]))
+        for timers in (states.timers, states.clock_timers):
+            left, _, _ = timers.all()
+            self.count("timers_dropped", len(left))
+            timers.clear(left)
 
-    def _failed(self, problem: BaseException, keys: Ints, times: Ints) -> BaseException:
+    def _failed(self, problem: BaseException, events: _Round) -> BaseException:
         """Return what to raise for a round that raised."""
-        if isinstance(problem, (OperatorError, PlanError, SchemaError)):
+        if isinstance(problem, (PlanError, SchemaError)):
             return problem
-        name = self.operation.callbacks.name
-        where = self.place_of(int(keys[0]), int(times[0]))
-        among = where if len(keys) == 1 else f" in a round of {len(keys)} keys, the first{where.removeprefix(' for')}"
+        events, name = self._failing(events), self.operation.callbacks.name
+        where = self.place_of(int(events.keys[0]), int(events.times[0]))
+        among = where if len(events) == 1 else f" in a round of {len(events)} keys, the first{where.removeprefix(' for')}"
         hint = f'fix {name}, or write .process(..., on_error="side_output")'
         return OperatorError(f"{name}: on_events failed{among}", got=failure_text(problem), hint=hint)
+
+    def _failing(self, events: _Round) -> _Round:
+        """Return an event of a round that fails by itself, or as few as fail together."""
+        for half in events.halves() if len(events) > 1 else ():
+            try:
+                self._call(half)
+            except RAISED:
+                return self._failing(half)
+        return events
 
 
 class _Columns:
@@ -407,7 +433,7 @@ class ArraysByKey:
 
     def __init__(self, states: ArrayStates) -> None:
         self._arrays = states
-        self.clocked = any(name[:1] == CLOCK for name in states.timers)
+        self.clocked = bool(len(states.clock_timers.all()[0]))
 
     def state(self, key: int) -> Any:
         """Return the state of a key as an object."""
@@ -419,7 +445,8 @@ class ArraysByKey:
 
     def due(self, key: int) -> dict[str, int]:
         """Return the timers of a key."""
-        return {name: int(when[key]) for name, when in self._arrays.timers.items() if when[key] != NEVER}
+        of_clock = self._arrays.clock_timers.of_key(key)
+        return self._arrays.timers.of_key(key) | {f"{CLOCK}{name}": us for name, us in of_clock.items()}
 
     def numbers(self, key: int) -> tuple[int, int]:
         """Return when a key was called last, and how many timers have fired since its last row."""
@@ -427,12 +454,12 @@ class ArraysByKey:
 
     def put(self, key: int, state: Any, due: dict[str, int], called: int, fired: int) -> None:
         """Take back what became of a key."""
-        arrays = self._arrays
+        arrays, keys = self._arrays, np.array([key])
+        arrays.forget(keys)
         arrays.called[key], arrays.fired[key], arrays.has[key] = called, fired, state is not None
-        for when in arrays.timers.values():
-            when[key] = NEVER
         for name, us in due.items():
-            arrays.of(name)[key] = us
+            timers = arrays.clock_timers if name[:1] == CLOCK else arrays.timers
+            timers.set(keys, name.removeprefix(CLOCK), np.array([us]))
         for name, values in arrays.fields.items() if state is not None else ():
             value = value_of(state, name)
             if values.dtype != object and (value is None or np.asarray(value, values.dtype) != value):
@@ -440,84 +467,9 @@ class ArraysByKey:
             values[key] = value
 
 
-class _SingleEvents:
-    """Calls ``on_events`` for one event: for a key whose calls may have to be undone."""
-
-    def __init__(self, rounds: Rounds) -> None:
-        self._rounds, self._columns = rounds, _Columns(rounds.layout, rounds.keys, rounds.rows)
-        self._calls: Calls | None = None
-
-    def calls(self) -> Calls:
-        """Return the calls of the keys of the step, one by one."""
-        r = self._rounds
-        self._calls = Calls(
-            *(r.layout, r.keys, r.rows, r.moment, r.settled_us, r.due_us), adapted=(self._on_row, self._on_timer)
-        )
-        return self._calls
-
-    def _on_row(self, place: int, state: Any, ctx: Context) -> list[dict[str, Any]]:
-        return self._call(place, None, state, ctx)
-
-    def _on_timer(self, name: str, state: Any, ctx: Context) -> list[dict[str, Any]]:
-        return self._call(-1, name, state, ctx)
-
-    def _call(self, place: int, name: str | None, state: Any, ctx: Context) -> list[dict[str, Any]]:
-        rounds, calls = self._rounds, self._calls
-        assert rounds.operation.callbacks.on_events is not None and calls is not None
-        key, row, now = np.array([calls.at]), np.array([place]), np.array([ctx._now])
-        kind = rounds.operation.state
-        fields = {} if kind is None else {f.name: as_column(kind, f, [value_of(state, f.name)]) for f in kind.schema}
-        columns = StateColumns(fields, np.zeros(1, np.int64))
-        events = Events(
-            *(np.array([name is None]), filled([name]), times_as(now, rounds.kind), self._columns.names),
-            lambda column: self._columns.of(column, key, row),
-        )
-        context = RoundContext(ctx.clock, ctx._now_us)
-        context._enter(now)
-        rounds._nothing(rounds.operation.callbacks.on_events(events, columns, context))
-        if kind is not None and columns._changed():
-            now_values = {n: columns._changed().get(n, values)[0] for n, values in fields.items()}
-            ctx.state = kind.made({n: v.item() if isinstance(v, np.generic) else v for n, v in now_values.items()})
-        return self._acted(context, ctx)
-
-    def _acted(self, context: RoundContext, ctx: Context) -> list[dict[str, Any]]:
-        given = []
-        for action, events, what, values in context._actions:
-            if not len(events):
-                continue
-            if action == "emit":
-                given.append(
-                    {n: v[0] if isinstance(v, (np.ndarray, pa.Array, pa.ChunkedArray)) else v for n, v in what.items()}
-                )
-            elif action == "refuse":
-                ctx.refuse(None, what)
-            elif action == "forget":
-                ctx.forget()
-            elif action == "cancel":
-                ctx.cancel(what.removeprefix(CLOCK), clock="processing" if what[:1] == CLOCK else "event")
-            else:
-                now_us = int(ctx._now if action == "after" else ctx._now_us or 0)
-                due_us = int(values[0]) + (now_us if action.endswith("after") else 0)
-                ctx._put(what if not action.startswith("clock") else f"{CLOCK}{what}", due_us)
-        return [
-            {
-                n: v.item() if isinstance(v, np.generic) else v.as_py() if isinstance(v, pa.Scalar) else v
-                for n, v in each.items()
-            }
-            for each in given
-        ]
-
-
 def value_of(state: Any, name: str) -> Any:
     """Return a field of a state."""
     return state[name] if isinstance(state, dict) else getattr(state, name)
-
-
-def as_column(state: RecordClass, field: pa.Field, values: list[Any]) -> Objects:
-    """Return values of a field as a round has them: numbers that are never null as NumPy has them, all else as objects."""
-    if not is_plain(field.type) or field.name in state.nullable or None in values:
-        return filled(values)
-    return np.array(values, numpy_type(field.type))
 
 
 def is_plain(type_: pa.DataType) -> bool:

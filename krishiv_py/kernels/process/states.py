@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.errors import OperatorError, shown
@@ -23,13 +24,19 @@ MISFITS: Final = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedErro
 TIMERS, CALLED, FIRED = "__timers", "__called", "__fired"
 
 
-def timers_of(rows: KeyRows) -> tuple[Ints, list[str], Ints]:
+def timers_of(rows: KeyRows) -> tuple[Ints, pa.Array, Ints]:
     """Return for each timer its key, its name and its time, µs."""
     timers = whole(rows.stored[TIMERS])
     counts = np.diff(timers.offsets.to_numpy())
     first, last = (int(timers.offsets[place].as_py()) for place in (0, len(timers)))
     owners = np.repeat(rows.found, counts)
-    return owners, timers.keys[first:last].to_pylist(), timers.items[first:last].to_numpy()
+    return owners, timers.keys[first:last], timers.items[first:last].to_numpy()
+
+
+def by_clock(names: pa.Array) -> Mask:
+    """Return which timers go by the clock."""
+    mask: Mask = pc.starts_with(names, CLOCK).to_numpy(zero_copy_only=False)
+    return mask
 
 
 @attrs.frozen(eq=False)
@@ -50,7 +57,7 @@ class KeyUpdates:
 
     has: Mask
     owners: Ints
-    names: list[str]
+    names: pa.Array
     times: Ints
     called: Ints
     fired: Ints
@@ -64,8 +71,7 @@ class KeyUpdates:
     def soonest(self, *, clock: bool) -> Ints:
         """Return when the first timer of each key is due, of those by the clock or of the others."""
         first = np.full(self.n, NEVER, np.int64)
-        of_clock = np.fromiter((name[:1] == CLOCK for name in self.names), np.bool_, len(self.names))
-        mine = of_clock if clock else ~of_clock
+        mine = by_clock(self.names) == clock
         np.minimum.at(first, self.owners[mine], self.times[mine])
         return first
 
@@ -73,7 +79,7 @@ class KeyUpdates:
         """Return the timers of each key as a map."""
         offsets = np.zeros(self.n + 1, np.int32)
         np.cumsum(np.bincount(self.owners, minlength=self.n), out=offsets[1:])
-        return pa.MapArray.from_arrays(pa.array(offsets), pa.array(self.names, pa.string()), pa.array(self.times))
+        return pa.MapArray.from_arrays(pa.array(offsets), self.names, pa.array(self.times))
 
 
 class ObjectStates:
@@ -87,9 +93,9 @@ class ObjectStates:
         self.called: list[int] = rows.numbers(CALLED, UNSET).tolist()
         self.fired: list[int] = rows.numbers(FIRED, 0).tolist()
         owners, names, times = timers_of(rows)
-        for key, name, us in zip(owners.tolist(), names, times.tolist(), strict=True):
+        for key, name, us in zip(owners.tolist(), names.to_pylist(), times.tolist(), strict=True):
             self.timers[key][name] = us
-        self.clocked = any(name[:1] == CLOCK for name in names)
+        self.clocked = bool(by_clock(names).any())
         for key, state in zip(rows.found.tolist(), self._read(rows.stored), strict=True):
             self.states[key] = state
 
@@ -115,7 +121,8 @@ class ObjectStates:
             times += due.values()
         owners = np.repeat(np.arange(n), list(map(len, self.timers)))
         numbers = (np.array(self.called, np.int64), np.array(self.fired, np.int64))
-        return KeyUpdates(has, owners, names, np.array(times, np.int64), *numbers, list(self._fields(has)))
+        named = pa.array(names, pa.string())
+        return KeyUpdates(has, owners, named, np.array(times, np.int64), *numbers, list(self._fields(has)))
 
     def _fields(self, has: Mask) -> Iterator[pa.Array]:
         state = self.operation.state

@@ -172,6 +172,12 @@ def _round(call: Any) -> Any:
         (lambda e, s, c: s.m, OperatorError, "the state has no field 'm', but n, seen"),
         (lambda e, s, c: setattr(s, "n", s.n + 0.5), OperatorError, "state.n holds int64, and float64 was assigned"),
         (lambda e, s, c: c.timer("t"), PlanError, "one time: `after` or `at`"),
+        (
+            lambda e, s, c: c.timer(np.array(["t", "u"]), after=1),
+            PlanError,
+            r"names of timers are not aligned.*\(2,\) for 1 events",
+        ),
+        (lambda e, s, c: c.cancel(np.array([None])), PlanError, "a timer has a name.*got: None"),
     ],
 )
 def test_what_a_round_does_wrong_is_said(call: Any, error: type[Exception], text: str) -> None:
@@ -228,6 +234,138 @@ def test_rounds_that_refuse_are_rows_that_refuse(seed: int) -> None:
         assert outs[0].results.to_pylist() == outs[1].results.to_pylist()
         assert outs[0].late.select(["k", "at", "reason"]).to_pylist() == outs[1].late.select(["k", "at", "reason"]).to_pylist()
     assert drivers[0].counters == drivers[1].counters
+
+
+class FailsByRow(RefusesByRow):
+    """Raises for some rows and timers, after it has changed everything."""
+
+    def on_row(self, row: Row, state: Kinds, ctx: Context) -> Any:
+        given = super().on_row(row, state, ctx)
+        ctx.timer(f"u{row.w}", after=3)
+        state.named["row"] = row.w
+        if row.w % 5 == 1:
+            raise ValueError("a bad row")
+        return given
+
+    def on_timer(self, name: str, state: Kinds, ctx: Context) -> Any:
+        state.many.append(-1)
+        if state.whole % 3 == 0:
+            raise ValueError("a bad timer")
+        return [{"what": f"{name} {state.whole} {state.many} {state.named}"}]
+
+
+class FailsByRound:
+    """The same by columns."""
+
+    def on_events(self, events: Events, state: Any, ctx: RoundContext) -> None:
+        is_row, n = events.is_row, len(events)
+        state.whole[is_row] += 1
+        for place in range(n):
+            state.many[place].append(int(state.whole[place]) if is_row[place] else -1)
+            if is_row[place]:
+                state.maybe[place] = events.v[place]
+                state.named[place]["row"] = int(events.w[place])
+        ctx.timer("t", after=7, where=is_row)
+        ctx.timer(np.array([f"u{w}" for w in events.w]), after=3, where=is_row)
+        ctx.refuse("large", where=is_row & (events.w > 6))
+        said = [
+            f"{state.whole[i]} {state.maybe[i]} {state.many[i]}"
+            if is_row[i]
+            else f"{events.timer[i]} {state.whole[i]} {state.many[i]} {state.named[i]}"
+            for i in range(n)
+        ]
+        ctx.emit(what=np.array(said, object))
+        if (is_row & (events.w % 5 == 1)).any():
+            raise ValueError("a bad row")
+        if (~is_row & (state.whole % 3 == 0)).any():
+            raise ValueError("a bad timer")
+
+
+class FailsByBoth(FailsByRound, FailsByRow):
+    """Rounds, and rows where few keys have many."""
+
+
+@pytest.mark.parametrize("few", [0, 3])
+@pytest.mark.parametrize("seed", range(scaled(20)))
+def test_rounds_that_fail_are_rows_that_fail(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "FEW", few)
+    monkeypatch.setattr(rounds, "LONG", 2)
+    draw = random.Random(seed)
+    rows = [row | {"w": row["v"]} for row in _rows(draw)]
+    batches, ttl = _cut(rows, draw), draw.choice([None, 6, 15])
+    stream = stream_of("k string, at bigint, v bigint, w bigint").watermark("at", draw.choice([0, 8])).key_by("k")
+    options: dict[str, Any] = {"returns": "what string", "state": Kinds, "on_error": "side_output", "ttl": ttl}
+    drivers = [Driver(stream.process(f(), **options)) for f in (FailsByRow, FailsByRound, FailsByBoth)]
+    for batch in [*batches, None]:
+        outs = [driver.close() if batch is None else driver.send(batch) for driver in drivers]
+        late = [out.late.select(["k", "at", "w", "reason"]).to_pylist() for out in outs]
+        assert [out.results.to_pylist() for out in outs[1:]] == [outs[0].results.to_pylist()] * 2
+        assert late[1:] == [late[0]] * 2
+        assert [_state(driver) for driver in drivers[1:]] == [_state(drivers[0])] * 2
+    assert [driver.counters for driver in drivers] == [drivers[0].counters] * 3
+
+
+def _state(driver: Driver) -> list[dict[str, Any]]:
+    rows = driver.state().drop(["last_update"]).to_pylist()
+    return sorted((row | {"timers": dict(row["timers"])} for row in rows), key=lambda row: str(row["k"]))
+
+
+class Counted:
+    """Counts its calls, and fails for one value."""
+
+    def __init__(self, bad: int, nested: bool) -> None:
+        self.bad, self.nested, self.calls, self.events = bad, nested, 0, 0
+
+    def on_events(self, events: Events, state: Any, ctx: RoundContext) -> None:
+        self.calls += 1
+        self.events += len(events)
+        state.n += 1
+        if self.nested:
+            for seen in state.seen:
+                seen.append(1)
+        if (events.v == self.bad).any():
+            raise ValueError("bad")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_key_that_fails_costs_halves_of_its_round(nested: bool) -> None:
+    keys, function = 4_096, Counted(77, nested)
+    stream = stream_of("k bigint, at bigint, v bigint").watermark("at", 0).key_by("k")
+    plan = stream.process(function, returns="n bigint", state=Count, on_error="side_output")
+    driver = Driver(plan)
+    out = driver.send([{"k": k, "at": 1, "v": k} for k in range(keys)] + [{"k": 0, "at": 2, "v": 0}])
+    assert out.late["k"].to_pylist() == [77]
+    state = {row["k"]: row["n"] for row in driver.state().to_pylist()}
+    assert state == {key: 1 for key in range(keys) if key != 77}
+    assert function.calls <= 2 * 12 + 3 and function.events <= 4 * keys
+
+
+def test_an_error_in_a_round_names_the_key_and_the_time() -> None:
+    plan = stream_of(DDL).watermark("at", 0).key_by("k").process(Counted(5, True), returns="n bigint", state=Count)
+    rows = [{"k": f"key {n}", "at": n, "v": n} for n in range(9)]
+    with pytest.raises(OperatorError, match=r"Counted: on_events failed for key k='key 5' at 5.*ValueError: bad"):
+        Driver(plan).send([*rows, {"k": "z", "at": 50, "v": 0}])
+
+
+class Named:
+    """A timer for each row, named by its value."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def on_events(self, events: Events, state: Any, ctx: RoundContext) -> None:
+        self.calls += 1
+        names = np.array([f"order {v}" for v in events.v])
+        ctx.timer(names, after=5, where=events.is_row & (events.v % 2 == 0))
+        ctx.cancel(names, where=events.is_row & (events.v % 4 == 0))
+        ctx.emit(what=events.timer, where=~events.is_row)
+
+
+def test_timers_have_a_name_for_each_event() -> None:
+    driver = Driver(stream_of(DDL).watermark("at", 0).key_by("k").process(Named(), returns="what string"))
+    rows = [{"k": "ab"[v % 3 == 0], "at": v, "v": v} for v in range(8)]
+    results = pa.concat_tables([driver.send(rows).results, driver.close().results])
+    assert [(r["k"], r["at"], r["what"]) for r in results.to_pylist()] == [("a", 7, "order 2"), ("b", 11, "order 6")]
 
 
 def test_what_is_emitted_stays_as_it_was() -> None:
