@@ -224,7 +224,7 @@ class Processing(Operation):
     on_error : {"fail", "side_output"}
         Whether a call that raises stops the query, or its row goes to the late output.
     ttl_us : int or None
-        How long state lives after its last call, in event time.
+        How long state lives after its last write, in event time.
     event_time : str or None
         The column of `returns` that is the event time of results; None: results have the time of the call.
     time : str
@@ -257,7 +257,7 @@ class Processing(Operation):
 
     def describe(self) -> str:
         name = self.callbacks.name
-        alive = "" if self.ttl_us is None else f", state for {show_us(self.ttl_us)} after its last call"
+        alive = "" if self.ttl_us is None else f", state for {show_us(self.ttl_us)} after its last write"
         return f"{name} over rows and timers of a key in order of {self.order}{alive}"
 
     def warnings(self) -> tuple[str, ...]:

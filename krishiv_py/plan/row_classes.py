@@ -269,6 +269,11 @@ class RecordClass:
         plain = not self.of_dicts and not hasattr(self.kind, "model_construct")
         return not plain or list(_arguments(self.kind, names).values()) != _positional(self.kind)
 
+    def contents(self, value: Any) -> tuple[Any, ...]:
+        """Return the values of the fields as they are now, whatever is done to the object later."""
+        pairs = [(value.get(f.name) if self.of_dicts else getattr(value, f.name), f.type) for f in self.schema]
+        return tuple(stored_value(each, type_) for each, type_ in pairs)
+
     def written(self, values: Sequence[Any]) -> dict[str, list[Any]]:
         """Return the columns of some values, as Python lists."""
         of_dicts = typing.is_typeddict(self.kind)

@@ -135,7 +135,8 @@ class ProcessMethods(OptionMethods):
         on_error : {"fail", "side_output"}
             Stop the query when the function raises, or send the row to the late output and undo what the call did.
         ttl : int or timedelta or str, optional
-            Forget the state of a key so long after its last call, by event time; ``int`` is milliseconds.
+            Forget the state of a key so long after it was written last, by event time; ``int`` is milliseconds. A call writes
+            it where it leaves other values in its fields, or makes it.
         event_time : str, optional
             The column of `returns` that is the event time of results; never before the time of the call. Without it results
             have the time of the call, in a column that is called like the time column.

@@ -26,12 +26,12 @@ from krishiv_py.errors import RAISED, OperatorError, PlanError, SchemaError, fai
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import KeyRows, in_result_order
-from krishiv_py.kernels.process.states import MISFITS, KeyUpdates, ObjectStates, exact_array
+from krishiv_py.kernels.process.states import MISFITS, KeyUpdates, ObjectStates, differs, exact_array
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.process_calls import CLOCK, Context, row_reader, time_of
 from krishiv_py.plan.processing import MOST_TIMERS, Processing
-from krishiv_py.plan.row_classes import names_of, stored_value
+from krishiv_py.plan.row_classes import RecordClass, names_of, stored_value
 
 
 class UndoneError(Exception):
@@ -170,10 +170,10 @@ class HandedStates(Protocol):
     def due(self, key: int) -> dict[str, int]:
         """Return the timers of a key."""
 
-    def numbers(self, key: int) -> tuple[int, int]:
-        """Return when a key was called last, and how many timers have fired since its last row."""
+    def numbers(self, key: int) -> Numbers:
+        """Return when a key was called last, how many timers have fired since its last row, and its last write."""
 
-    def put(self, key: int, state: Any, due: dict[str, int], called: int, fired: int) -> None:
+    def put(self, key: int, state: Any, due: dict[str, int], numbers: Numbers) -> None:
         """Take back what became of a key."""
 
 
@@ -214,7 +214,7 @@ class Calls(StepCalls):
             ctx.key = values[key]
             run = _KeyRun(self, key, ctx, (states.state(key), states.due(key)), states.numbers(key), low, careful=careful)
             run.all(rows[TIME].to_numpy().tolist(), self._objects(rows), ends=False)
-            states.put(key, run.state, run.due, run.called, run.fired)
+            states.put(key, run.state, run.due, (run.called, run.fired, run.changed))
         self.collect()
 
     def _objects(self, rows: pa.Table) -> list[Any]:
@@ -238,7 +238,7 @@ class Calls(StepCalls):
     def _key(self, states: ObjectStates, key: int, ctx: Context, times: list[int], rows: list[Any]) -> None:
         """Call the function for the rows and the timers of one key."""
         given, refused, before = len(self._given), len(self.refused), dict(states.timers[key])
-        numbers = states.called[key], states.fired[key]
+        numbers = states.called[key], states.fired[key], states.changed[key]
         low, high = int(self.keys.begins[key]), int(self.keys.begins[key + 1])
         run = _KeyRun(self, key, ctx, (states.states[key], states.timers[key]), numbers, low)
         try:
@@ -250,7 +250,8 @@ class Calls(StepCalls):
             run = _KeyRun(self, key, ctx, (states.stored_state(key), before), numbers, low, careful=True)
             run.all(times, again)
             states.timers[key] = before
-        states.states[key], states.called[key], states.fired[key] = run.state, run.called, run.fired
+        states.states[key] = run.state
+        states.called[key], states.fired[key], states.changed[key] = run.called, run.fired, run.changed
 
     def give(self, given: Any, time_us: int, key: int) -> None:
         """Take the rows that a call gives."""
@@ -298,6 +299,8 @@ class Calls(StepCalls):
 
 Before: TypeAlias = tuple[Any, dict[str, int]]
 """The state and the timers of a key before a step."""
+Numbers: TypeAlias = tuple[int, int, int]
+"""When a key was called last, how many timers have fired since its last row, and when its state was written last."""
 
 
 class _KeyRun:
@@ -313,43 +316,32 @@ class _KeyRun:
         Whether each call works on a copy of the state, so that it can be undone.
     """
 
-    __slots__ = ("called", "calls", "careful", "ctx", "due", "fired", "first", "key", "state")
+    __slots__ = ("called", "calls", "careful", "changed", "contents", "ctx", "due", "fired", "first", "key", "state")
 
     def __init__(
-        self,
-        calls: Calls,
-        key: int,
-        ctx: Context,
-        before: Before,
-        numbers: tuple[int, int],
-        first: int,
-        *,
-        careful: bool = False,
+        self, calls: Calls, key: int, ctx: Context, before: Before, numbers: Numbers, first: int, *, careful: bool = False
     ) -> None:
         self.calls, self.key, self.ctx, self.first, self.careful = calls, key, ctx, first, careful
         self.state, self.due = before
-        self.called, self.fired = numbers
+        self.called, self.fired, self.changed = numbers
+        self.contents: Any = None
         ctx._enter(self.due)
 
     def all(self, times: list[int], rows: list[Any], *, ends: bool = True) -> None:
         """Make all calls; `ends` says whether the step ends with them for this key."""
         calls, ctx = self.calls, self.ctx
-        on_row, in_time, careful = calls.on_row, calls.in_time, self.careful
-        plain = not careful and calls.ttl_us is None and calls.state_class is not None
+        on_row, in_time = calls.on_row, calls.in_time
+        plain = not self.careful and calls.ttl_us is None
         least = ctx._least()
         for place, (time_us, row) in enumerate(zip(times, rows, strict=True)):
             if least <= time_us and in_time:
                 self._fire(time_us)
             self.fired = 0
-            if careful:
-                self._carefully(time_us, "on_row", place, partial(_swapped, on_row, row, ctx))
-            else:
+            if plain:  # what _call does, for each row of a busy key
                 ctx._now = time_us
-                state = self.state if plain else self._current(time_us)
-                if state is None and plain:
-                    state = self._current(time_us)
                 try:
-                    given = on_row(row, state, ctx)
+                    state = self.state
+                    given = on_row(row, self._current(time_us) if state is None else state, ctx)
                     if given is not None:
                         calls.give(given, time_us, self.key)
                 except RAISED as problem:
@@ -357,6 +349,8 @@ class _KeyRun:
                 if ctx._touched:
                     self._after()
                 self.called = time_us if time_us > self.called else self.called
+            else:
+                self._call(time_us, "on_row", partial(_swapped, on_row, row, ctx), place)
             least = ctx._soonest
         if not ends:
             self._fire(calls.due_us)
@@ -370,15 +364,35 @@ class _KeyRun:
 
     def _expired(self, time_us: int) -> bool:
         ttl_us = self.calls.ttl_us
-        return ttl_us is not None and self.called != UNSET and time_us >= self.called + ttl_us
+        return ttl_us is not None and self.changed != UNSET and time_us >= self.changed + ttl_us
 
     def _current(self, time_us: int) -> Any:
         """Return the state of the key at a time; a new one where it has none, or the old one has expired."""
-        if self.calls.state_class is None:
+        state_class = self.calls.state_class
+        if state_class is None:
             return None
-        if self.state is None or self._expired(time_us):
-            self.state = self.calls.state_class.new()
+        new = self.state is None or self._expired(time_us)
+        if new:
+            self.state = state_class.new()
+        if self.calls.ttl_us is not None:
+            self.contents = None if new else self._now_holds(state_class)
         return self.state
+
+    def _now_holds(self, state_class: RecordClass) -> Any:
+        """Return the contents of the state; None for what no column holds, which is said where it is stored."""
+        try:
+            return state_class.contents(self.state)
+        except (*MISFITS, AttributeError):
+            return None
+
+    def _made(self, time_us: int) -> None:
+        """Note that a call was made, and whether it wrote the state: whether its contents are others than before."""
+        calls = self.calls
+        self.called = max(self.called, time_us)
+        if calls.ttl_us is not None and calls.state_class is not None and self.state is not None:
+            now = self._now_holds(calls.state_class)
+            if self.contents is None or differs(self.contents, now):
+                self.changed = max(self.changed, time_us)
 
     def _after(self) -> None:
         """Follow what the call said besides its results."""
@@ -392,10 +406,10 @@ class _KeyRun:
             ctx._forgotten = False
             self.state = None
 
-    def _call(self, time_us: int, name: str, call: Callable[[Any], Any]) -> None:
-        """Make a call that is for no row."""
+    def _call(self, time_us: int, name: str, call: Callable[[Any], Any], place: int = -1) -> None:
+        """Make a call; one that is for a row has its place among those of the key."""
         if self.careful:
-            self._carefully(time_us, name, -1, call)
+            self._carefully(time_us, name, call, place)
             return
         ctx = self.ctx
         ctx._now = time_us
@@ -407,9 +421,9 @@ class _KeyRun:
             raise self._failed(name, problem) from problem
         if ctx._touched:
             self._after()
-        self.called = max(self.called, time_us)
+        self._made(time_us)
 
-    def _carefully(self, time_us: int, name: str, place: int, call: Callable[[Any], Any]) -> None:
+    def _carefully(self, time_us: int, name: str, call: Callable[[Any], Any], place: int) -> None:
         """Make a call that leaves nothing where it raises or refuses its row."""
         calls, ctx = self.calls, self.ctx
         ctx._now = time_us
@@ -432,7 +446,7 @@ class _KeyRun:
         if reason is None:
             ctx._touched = True
             self._after()
-            self.called = max(self.called, time_us)
+            self._made(time_us)
             return
         ctx._forgotten = ctx._replaced = False
         self.state = before

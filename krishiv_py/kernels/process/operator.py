@@ -16,7 +16,7 @@ from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import KeyRows, OrderedOperator, OrderedStep
 from krishiv_py.kernels.process.calls import Calls, StepCalls
 from krishiv_py.kernels.process.rounds import Rounds
-from krishiv_py.kernels.process.states import CALLED, FIRED, TIMERS, by_clock
+from krishiv_py.kernels.process.states import CALLED, CHANGED, FIRED, TIMERS, by_clock
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
@@ -33,11 +33,12 @@ class ProcessOperator(OrderedOperator):
         operation = spec.operation
         assert isinstance(operation, Processing)
         self.operation = operation
+        self.numbers = [CALLED, FIRED, *([] if operation.ttl_us is None else [CHANGED])]
         self.state_fields = [field.with_name(f"{STATE_FIELD}{field.name}") for field in operation.state_fields]
         values = [
             pa.field(HAS_STATE, pa.bool_()),
             pa.field(TIMERS, pa.map_(pa.string(), pa.int64())),
-            *(pa.field(name, pa.int64()) for name in (CALLED, FIRED)),
+            *(pa.field(name, pa.int64()) for name in self.numbers),
             *self.state_fields,
         ]
         super().__init__(spec, values, operation.order_by, in_time=operation.order == "time")
@@ -53,10 +54,10 @@ class ProcessOperator(OrderedOperator):
         updates = calls.run()
         has, first = updates.has, updates.soonest(clock=False)
         if self.operation.ttl_us is not None:
-            first = np.where(has, np.minimum(first, updates.called + self.operation.ttl_us), first)
+            first = np.where(has, np.minimum(first, updates.changed + self.operation.ttl_us), first)
         live = has.copy()
         live[updates.owners] = True
-        numbers = map(pa.array, (updates.called, updates.fired))
+        numbers = map(pa.array, (updates.called, updates.fired, updates.changed)[: len(self.numbers)])
         columns = [pa.array(has), updates.timer_maps(), *numbers, *updates.fields]
         step.write(keys, live, columns, first, updates.soonest(clock=True))
         return calls.results(), calls.late(step.moment.watermark_us), calls.counters

@@ -26,8 +26,18 @@ from krishiv_py.arrays.types import Ints, Mask, numpy_type, pick
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SchemaError, failure_text, shown
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.ordered import NEVER, KeyRows
-from krishiv_py.kernels.process.calls import Calls, StepCalls, UndoneError, endless_timers
-from krishiv_py.kernels.process.states import CALLED, FIRED, MISFITS, KeyUpdates, by_clock, field_array, timers_of
+from krishiv_py.kernels.process.calls import Calls, Numbers, StepCalls, UndoneError, endless_timers
+from krishiv_py.kernels.process.states import (
+    CALLED,
+    FIRED,
+    MISFITS,
+    KeyUpdates,
+    by_clock,
+    differs,
+    field_array,
+    last_writes,
+    timers_of,
+)
 from krishiv_py.kernels.process.timer_table import TimerTable
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.plan.durations import UNSET
@@ -46,6 +56,7 @@ class ArrayStates:
     def __init__(self, operation: Processing, rows: KeyRows) -> None:
         self.operation, self.rows, n = operation, rows, rows.n
         self.called, self.fired = rows.numbers(CALLED, UNSET), rows.numbers(FIRED, 0)
+        self.changed = last_writes(operation, rows)
         self.has: Mask = np.zeros(n, np.bool_)
         owners, names, times = timers_of(rows)
         clocked = by_clock(names)
@@ -86,6 +97,17 @@ class ArrayStates:
             values[new] = default if shared else filled([value_of(state.new(), name) for _ in range(n)])
         return values
 
+    def unlike(self, name: str, keys: Ints, values: Objects) -> Mask:
+        """Return which values of a field are others than those of some keys."""
+        state, before = self.operation.state, self.fields[name][keys]
+        assert state is not None
+        if before.dtype != object:
+            other: Mask = (values != before) & ((values == values) | (before == before))  # what is no number stays so
+            return other
+        type_ = state.schema.field(name).type
+        stored = ([_contents(value, type_) for value in each] for each in (before, values))
+        return np.fromiter(map(differs, *stored), np.bool_, len(keys))
+
     def forget(self, keys: Ints) -> None:
         """Drop state and timers of some keys."""
         self.has[keys] = False
@@ -100,7 +122,8 @@ class ArrayStates:
             order = np.argsort(owners, kind="stable")
             marked = pc.binary_join_element_wise(CLOCK, clock_names, "")
             owners, names, times = owners[order], pick(pa.concat_arrays([names, marked]), order), times[order]
-        return KeyUpdates(self.has, owners, names, times, self.called, self.fired, list(self._written()))
+        called, fired, changed = self.called, self.fired, self.changed
+        return KeyUpdates(self.has, owners, names, times, called, fired, changed, list(self._written()))
 
     def _written(self) -> Iterator[pa.Array]:
         state = self.operation.state
@@ -176,9 +199,7 @@ class Rounds(StepCalls):
         else:
             self._by_clock(everyone)
             if self.ttl_us is not None:
-                over = states.has & (states.called != UNSET)
-                over[over] = states.called[over] + self.ttl_us <= self.settled_us
-                states.has[over] = False
+                states.has[self._expired(everyone, np.full(len(everyone), self.settled_us))] = False
         self.refused.sort(key=lambda refused: refused[0])
         return states.updates()
 
@@ -259,15 +280,12 @@ class Rounds(StepCalls):
     def _call(self, events: _Round) -> StateColumns:
         """Call the function for a round; return the state as it left it."""
         states, keys = self.states, events.keys
-        new = ~states.has[keys]
-        if self.ttl_us is not None:
-            alive = ~new & (states.called[keys] != UNSET)
-            new[alive] = events.times[alive] >= states.called[keys[alive]] + self.ttl_us
+        new = ~states.has[keys] | self._expired(keys, events.times)
         seen = Events(
             *(events.rows >= 0, events.timers.copy(), times_as(events.times, self.kind), self.columns.names),
             lambda name: self.columns.of(name, keys, events.rows),
         )
-        copied = self.careful
+        copied = self.careful or self.ttl_us is not None
         columns = StateColumns(list(states.fields), lambda name: states.taken(name, keys, new, copied=copied))
         if new.any():
             columns._take_all()
@@ -278,9 +296,23 @@ class Rounds(StepCalls):
             raise PlanError("on_events gives its rows by ctx.emit", got=shown(given), hint=hint)
         return columns
 
+    def _expired(self, keys: Ints, times: Ints) -> Mask:
+        """Return of which keys the state has expired at some times."""
+        written = self.states.changed[keys]
+        if self.ttl_us is None:
+            return np.zeros(len(keys), np.bool_)
+        expired: Mask = (written != UNSET) & (times >= written + self.ttl_us)
+        return expired
+
     def _write(self, events: _Round, columns: StateColumns, kept: Mask) -> None:
         """Write back what a call did to the state of the keys that are `kept`."""
         states, keys = self.states, events.keys[kept]
+        if self.ttl_us is not None:
+            times = events.times[kept]
+            wrote = ~states.has[keys] | self._expired(keys, times)
+            for name, values in columns._taken.items():
+                wrote |= states.unlike(name, keys, values[kept])
+            states.changed[keys[wrote]] = np.maximum(states.changed[keys[wrote]], times[wrote])
         for name, values in columns._taken.items():
             states.fields[name][keys] = values[kept]
         states.has[keys] = self.operation.state is not None
@@ -448,15 +480,17 @@ class ArraysByKey:
         of_clock = self._arrays.clock_timers.of_key(key)
         return self._arrays.timers.of_key(key) | {f"{CLOCK}{name}": us for name, us in of_clock.items()}
 
-    def numbers(self, key: int) -> tuple[int, int]:
-        """Return when a key was called last, and how many timers have fired since its last row."""
-        return int(self._arrays.called[key]), int(self._arrays.fired[key])
+    def numbers(self, key: int) -> Numbers:
+        """Return when a key was called last, how many timers have fired since its last row, and its last write."""
+        arrays = self._arrays
+        return int(arrays.called[key]), int(arrays.fired[key]), int(arrays.changed[key])
 
-    def put(self, key: int, state: Any, due: dict[str, int], called: int, fired: int) -> None:
+    def put(self, key: int, state: Any, due: dict[str, int], numbers: Numbers) -> None:
         """Take back what became of a key."""
         arrays, keys = self._arrays, np.array([key])
         arrays.forget(keys)
-        arrays.called[key], arrays.fired[key], arrays.has[key] = called, fired, state is not None
+        arrays.called[key], arrays.fired[key], arrays.changed[key] = numbers
+        arrays.has[key] = state is not None
         for name, us in due.items():
             timers = arrays.clock_timers if name[:1] == CLOCK else arrays.timers
             timers.set(keys, name.removeprefix(CLOCK), np.array([us]))
@@ -465,6 +499,14 @@ class ArraysByKey:
             if values.dtype != object and (value is None or np.asarray(value, values.dtype) != value):
                 arrays.fields[name] = values = values.astype(object)  # what it is not is said where it is written
             values[key] = value
+
+
+def _contents(value: Any, type_: pa.DataType) -> Any:
+    """Return a value of a field as Arrow takes it; as it is where no column holds it, which is said where it is stored."""
+    try:
+        return stored_value(value, type_)
+    except (*MISFITS, AttributeError):
+        return value
 
 
 def value_of(state: Any, name: str) -> Any:

@@ -21,7 +21,7 @@ from krishiv_py.plan.process_calls import CLOCK
 from krishiv_py.plan.processing import Processing
 
 MISFITS: Final = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError)
-TIMERS, CALLED, FIRED = "__timers", "__called", "__fired"
+TIMERS, CALLED, FIRED, CHANGED = "__timers", "__called", "__fired", "__changed"
 
 
 def timers_of(rows: KeyRows) -> tuple[Ints, pa.Array, Ints]:
@@ -39,6 +39,19 @@ def by_clock(names: pa.Array) -> Mask:
     return mask
 
 
+def last_writes(operation: Processing, rows: KeyRows) -> Ints:
+    """Return when the state of each key was written last, which is kept where state expires."""
+    return rows.numbers(CHANGED, UNSET) if operation.ttl_us is not None else np.full(rows.n, UNSET, np.int64)
+
+
+def differs(before: Any, now: Any) -> bool:
+    """Return whether the contents of a state have changed; what cannot be compared has."""
+    try:
+        return bool(before != now)
+    except Exception:  # noqa: BLE001  # of a user's values
+        return True
+
+
 @attrs.frozen(eq=False)
 class KeyUpdates:
     """Holds what is to be stored of the keys of a step.
@@ -49,8 +62,8 @@ class KeyUpdates:
         Which keys have a state.
     owners, names, times
         The timers: key, name and time, µs; by key.
-    called, fired : ndarray of int64
-        When a key was called last, and how many timers have fired since its last row.
+    called, fired, changed : ndarray of int64
+        When a key was called last, how many timers have fired since its last row, and when its state was written last.
     fields : list of pyarrow.Array
         The fields of the state, null where there is none.
     """
@@ -61,6 +74,7 @@ class KeyUpdates:
     times: Ints
     called: Ints
     fired: Ints
+    changed: Ints
     fields: list[pa.Array]
 
     @property
@@ -92,6 +106,7 @@ class ObjectStates:
         self.timers: list[dict[str, int]] = [{} for _ in range(n)]
         self.called: list[int] = rows.numbers(CALLED, UNSET).tolist()
         self.fired: list[int] = rows.numbers(FIRED, 0).tolist()
+        self.changed: list[int] = last_writes(operation, rows).tolist()
         owners, names, times = timers_of(rows)
         for key, name, us in zip(owners.tolist(), names.to_pylist(), times.tolist(), strict=True):
             self.timers[key][name] = us
@@ -120,9 +135,9 @@ class ObjectStates:
             names += due
             times += due.values()
         owners = np.repeat(np.arange(n), list(map(len, self.timers)))
-        numbers = (np.array(self.called, np.int64), np.array(self.fired, np.int64))
+        called, fired, changed = (np.array(each, np.int64) for each in (self.called, self.fired, self.changed))
         named = pa.array(names, pa.string())
-        return KeyUpdates(has, owners, named, np.array(times, np.int64), *numbers, list(self._fields(has)))
+        return KeyUpdates(has, owners, named, np.array(times, np.int64), called, fired, changed, list(self._fields(has)))
 
     def _fields(self, has: Mask) -> Iterator[pa.Array]:
         state = self.operation.state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -47,14 +48,18 @@ class OneKey:
     rows: list[tuple[int, int, dict[str, Any]]] = attrs.field(factory=list)
     state: Any = None
     called: float = -END
+    written: float = -END
     out: list[tuple[float, Any, Any]] = attrs.field(factory=list)
 
     def call(self, time: float, call: Callable[[Any], Iterable[Any] | None]) -> None:
         self.ctx.time = time
-        if self.state is None or time >= self.called + self.ttl:
-            self.state = self.make()
+        before = copy.deepcopy(self.state)
+        if self.state is None or time >= self.written + self.ttl:
+            self.state, before = self.make(), None
         self.out += [(time, self.ctx.key, result) for result in call(self.state) or ()]
         self.called = time
+        if self.state != before:
+            self.written = time
         if self.ctx.gone:
             self.ctx.gone, self.state = False, None
 

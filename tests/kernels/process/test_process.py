@@ -261,6 +261,17 @@ def test_p17_state_that_expires_at_the_time_of_a_call_is_gone() -> None:
     assert [what for _, _, what in _sent(Counted(), *batches, state=Count, ttl=10)] == ["1", "2", "1", "2"]
 
 
+def test_p17_a_call_that_only_reads_keeps_nothing_alive() -> None:
+    class Reads:
+        def on_row(self, row: Row, state: Count, ctx: Context) -> Iterator[dict[str, str]]:
+            if row.at != 9:
+                state.n += 1
+            yield {"what": str(state.n)}
+
+    batches = [[("a", 0)], [("a", 9)], [("a", 10)], [("a", 19)], [("a", 28)]]
+    assert [what for _, _, what in _sent(Reads(), *batches, state=Count, ttl=10)] == ["1", "1", "1", "2", "3"]
+
+
 class Poisoned:
     """Fails for odd times after it has changed everything."""
 

@@ -15,7 +15,8 @@ from krishiv_py import Context, Events, OperatorError, PlanError, RoundContext, 
 from krishiv_py.kernels.process import rounds
 from krishiv_py.testing import Driver, stream_of
 from tests.examples import scaled
-from tests.kernels.process.test_process import DDL, Count, Poisoned, Random, _cut, _rows
+from tests.kernels.process.reference import process
+from tests.kernels.process.test_process import DDL, Count, Poisoned, Random, _cut, _given, _rows, _wanted
 
 RETURNS = "what string, n bigint"
 
@@ -308,6 +309,56 @@ def test_rounds_that_fail_are_rows_that_fail(seed: int, few: int, monkeypatch: p
 def _state(driver: Driver) -> list[dict[str, Any]]:
     rows = driver.state().drop(["last_update"]).to_pylist()
     return sorted((row | {"timers": dict(row["timers"])} for row in rows), key=lambda row: str(row["k"]))
+
+
+class SomeWrites:
+    """Writes the state for some rows and timers, and reads it for the others."""
+
+    def on_row(self, row: Any, state: Count, ctx: Any) -> Iterator[dict[str, Any]]:
+        if row["v"] > 6:
+            state.n += 1
+        if row["v"] == 3:
+            state.seen.append(ctx.time)
+        ctx.timer(f"t{row['v'] % 2}", after=row["v"])
+        yield {"what": str(state.seen), "n": state.n}
+
+    def on_timer(self, name: str, state: Count, ctx: Any) -> Iterator[dict[str, Any]]:
+        if name == "t1":
+            state.n += 1
+        yield {"what": name, "n": state.n}
+
+
+class SomeWritesByRound:
+    """The same by columns."""
+
+    def on_events(self, events: Events, state: Any, ctx: RoundContext) -> None:
+        is_row, v = events.is_row, events.v
+        state.n = state.n + ((is_row & (v > 6)) | (events.timer == "t1"))
+        for place in np.flatnonzero(is_row & (v == 3)):
+            state.seen[place].append(int(events.time[place]))
+        ctx.timer(np.array([f"t{value % 2}" for value in v]), after=v, where=is_row)
+        ctx.emit(what=np.array([str(seen) for seen in state.seen], object), n=state.n, where=is_row)
+        ctx.emit(what=events.timer, n=state.n, where=~is_row)
+
+
+class SomeWritesByBoth(SomeWritesByRound, SomeWrites):
+    """Rounds, and rows where few keys have many."""
+
+
+@pytest.mark.parametrize("made", [SomeWrites, SomeWritesByRound, SomeWritesByBoth])
+@pytest.mark.parametrize("seed", range(scaled(20)))
+def test_state_lives_from_its_last_write(seed: int, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "FEW", 3)
+    monkeypatch.setattr(rounds, "LONG", 2)
+    draw = random.Random(seed)
+    lag, ttl, fire = draw.choice([0, 4]), draw.choice([4, 9, 20]), draw.random() < 0.5
+    batches = _cut(_rows(draw), draw)
+    steps, _, _ = process(batches, SomeWrites(), Count, lag=lag, ttl=ttl, fire=fire)
+    options: dict[str, Any] = {"returns": RETURNS, "state": Count, "ttl": ttl, "at_end": "fire" if fire else "seen"}
+    driver = Driver(stream_of(DDL).watermark("at", lag).null_keys("group").key_by("k").process(made(), **options))
+    for batch, wanted in zip([*batches, None], steps, strict=True):
+        out = driver.close() if batch is None else driver.send(batch)
+        assert _given(out.results.to_pylist()) == _wanted(wanted)
 
 
 class Counted:
