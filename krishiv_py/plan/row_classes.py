@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, SchemaError, failure_text, shown
+from krishiv_py.errors import RAISED, PlanError, SchemaError, failure_text, shown
 from krishiv_py.plan.names import quoted
 from krishiv_py.types import nearest_type, type_text
 
@@ -187,6 +187,7 @@ def _maker(kind: type, fields: dict[str, Any]) -> Build:
     readers = {name: reader for name, type_ in fields.items() if (reader := reader_of(type_)) is not None}
     if typing.is_typeddict(kind):
         return lambda value: {n: readers[n](v) if n in readers else v for n, v in value.items()}
+    check_constructor(kind)
     names = _arguments(kind, fields)
     return lambda value: kind(**{names[n]: readers[n](v) if n in readers else v for n, v in value.items()})
 
@@ -195,6 +196,30 @@ def _arguments(kind: type, fields: Iterable[str]) -> dict[str, str]:
     """Return what the constructor of a class calls its fields."""
     aliases = {a.name: a.alias for a in getattr(kind, "__attrs_attrs__", ())}
     return {name: aliases.get(name) or name for name in fields}
+
+
+def check_constructor(kind: type) -> None:
+    """Refuse a class of rows that cannot be made of its fields.
+
+    Raises
+    ------
+    PlanError
+        For a field that its constructor does not take, and for an argument without a default that is no field.
+    """
+    fields = names_of(kind) or ()
+    if typing.is_typeddict(kind) or hasattr(kind, "model_construct"):
+        return
+    parameters = inspect.signature(kind).parameters
+    arguments = _arguments(kind, fields)
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    apart = [name for name, argument in arguments.items() if argument not in parameters and not open_ended]
+    more = [argument for argument in _required(kind) if argument not in arguments.values()]
+    if apart or more:
+        got = f"{kind.__name__}{inspect.signature(kind)}"
+        what = f"does not take its field {apart[0]}" if apart else f"needs {more[0]}, which is no field"
+        then = "objects of it could not be made of columns"
+        hint = f"let the constructor of {kind.__name__} take its fields, and no more without a default"
+        raise PlanError(f"the constructor of {kind.__name__} {what}", got=got, then=then, hint=hint)
 
 
 @attrs.frozen(eq=False)
@@ -214,6 +239,9 @@ class RecordClass:
     readers: dict[str, Build | None] = attrs.field(init=False)
     required: tuple[str, ...] = attrs.field(init=False)
     """Arguments without a default."""
+
+    def __attrs_post_init__(self) -> None:
+        check_constructor(self.kind)
 
     @readers.default
     def _readers(self) -> dict[str, Build | None]:
@@ -309,13 +337,22 @@ def _positional(kind: type) -> list[str]:
     return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
+def check_row_class(kind: type) -> None:
+    """Refuse a class of rows that cannot be made of its fields, or of which a field cannot."""
+    if names_of(kind) is not None:
+        check_constructor(kind)
+        for type_ in (row_fields(kind) or {}).values():
+            reader_of(type_)
+
+
 def state_class(kind: object, schema_of: Callable[[Any], pa.Schema]) -> RecordClass:
     """Return the class of the state of a key, checked.
 
     Raises
     ------
     PlanError
-        For what is no class with fields, and for a field that has neither a default nor can be null.
+        For what is no class with fields, for a field that has neither a default nor can be null, and for a class of which
+        no object can be made.
     """
     fields = row_fields(kind)
     if fields is None or not isinstance(kind, type):
@@ -330,4 +367,10 @@ def state_class(kind: object, schema_of: Callable[[Any], pa.Schema]) -> RecordCl
             raise PlanError(
                 "a field of state needs a default, or is nullable", got=got, then=then, hint=f"write `{name}: ... = 0`"
             )
-    return RecordClass(kind, schema_of(kind))
+    record = RecordClass(kind, schema_of(kind))
+    try:
+        record.new()
+    except RAISED as problem:
+        hint = f"let {kind.__name__}() be made of its defaults"
+        raise PlanError("no state of a new key can be made", got=failure_text(problem), hint=hint) from problem
+    return record

@@ -15,7 +15,7 @@ from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.operation import passing
 from krishiv_py.plan.options.late import OnError
 from krishiv_py.plan.processing import AtEnd, ProcessFn, ProcessOrder, processing
-from krishiv_py.plan.row_classes import row_fields, state_class
+from krishiv_py.plan.row_classes import check_row_class, row_fields, state_class
 from krishiv_py.plan.schema import SchemaLike, as_schema, check_key_type
 
 if TYPE_CHECKING:
@@ -226,6 +226,7 @@ class ProcessMethods(OptionMethods):
             for name in row_fields(kind) or ():
                 if name not in known:
                     raise unknown_column(name, known, f"process(): {kind.__name__}")
+            check_row_class(kind)
         return self._results(self._draft.doing(operation))
 
     def _no_time_in_key(self, time: str) -> None:

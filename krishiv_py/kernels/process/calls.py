@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
+import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -128,11 +129,12 @@ class StepCalls:
         return times
 
     def column(self, field: pa.Field, values: Any) -> pa.Array:
-        """Return values that the function gave, maps as pairs, as a column of results."""
+        """Return values that the function gave as a column of results."""
         name = self.operation.callbacks.name
         try:
-            return exact_array(values, field.type)
-        except MISFITS as problem:
+            nested = pa.types.is_nested(field.type)
+            return exact_array([stored_value(value, field.type) for value in values] if nested else values, field.type)
+        except (*MISFITS, AttributeError) as problem:
             got, hint = failure_text(problem), f"change {name}, or the type of {field.name} in returns="
             raise SchemaError(f"{name} gives a {field.name} that is not a {field.type}", got=got, hint=hint) from problem
 
@@ -222,7 +224,19 @@ class Calls(StepCalls):
         layout, spec = self.layout, self.layout.spec
         working = dict(zip(spec.keys, layout.key_names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
         visible = [f.name for f in spec.row_schema if f.name in working]
-        return row_reader(self.row_class, spec.row_schema, visible)([rows[working[name]] for name in visible])
+        read, names = row_reader(self.row_class, spec.row_schema, visible), [working[name] for name in visible]
+        try:
+            return read([rows[name] for name in names])
+        except RAISED:  # of the constructor of a user's class
+            self.on_row = partial(_refused, self.operation.callbacks.on_row)
+            return [self._object(read, rows.select(names).slice(place, 1)) for place in range(rows.num_rows)]
+
+    def _object(self, read: Callable[[list[pa.ChunkedArray]], list[Any]], row: pa.Table) -> Any:
+        """Return a row as the object that the function gets, or what its class raised."""
+        try:
+            return read(row.columns)[0]
+        except RAISED as problem:
+            return _Unreadable(problem)
 
     def _context(self, *, clocked: bool) -> Context:
         ctx = Context(clock=self.clock)
@@ -300,7 +314,7 @@ class Calls(StepCalls):
 Before: TypeAlias = tuple[Any, dict[str, int]]
 """The state and the timers of a key before a step."""
 Numbers: TypeAlias = tuple[int, int, int]
-"""When a key was called last, how many timers have fired since its last row, and when its state was written last."""
+"""The last call of a key, how many timers have fired since its last row, and the last write of its state."""
 
 
 class _KeyRun:
@@ -529,6 +543,19 @@ def endless_timers(got: str) -> OperatorError:
 
 
 def _swapped(on_row: Callable[[Any, Any, Context], Any], row: Any, ctx: Context, state: Any) -> Any:
+    return on_row(row, state, ctx)
+
+
+@attrs.frozen(eq=False)
+class _Unreadable:
+    """A row that its class refused; the call for it raises what the class did."""
+
+    problem: BaseException
+
+
+def _refused(on_row: Callable[[Any, Any, Context], Any], row: Any, state: Any, ctx: Context) -> Any:
+    if isinstance(row, _Unreadable):
+        raise row.problem
     return on_row(row, state, ctx)
 
 

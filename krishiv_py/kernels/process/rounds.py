@@ -37,13 +37,15 @@ from krishiv_py.kernels.process.states import (
     field_array,
     last_writes,
     timers_of,
+    unfit_state,
+    unmade_state,
 )
 from krishiv_py.kernels.process.timer_table import TimerTable
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.process_calls import CLOCK, Events, Objects, RoundContext, StateColumns, array_of, filled, times_as
 from krishiv_py.plan.processing import MOST_TIMERS, Processing
-from krishiv_py.plan.row_classes import RecordClass, stored_value
+from krishiv_py.plan.row_classes import Build, RecordClass, stored_value
 
 FEW: Final = 8
 """A round costs more than its calls where so few keys have rows left, and many."""
@@ -81,8 +83,18 @@ class ArrayStates:
                 values[there] = column.to_numpy(zero_copy_only=False)
             else:
                 values = np.empty(self.rows.n, object)
-                values[there] = filled(column.to_pylist() if reader is None else list(map(reader, column.to_pylist())))
+                values[there] = filled(column.to_pylist())
+                if reader is not None:
+                    self._make(state, reader, values, there)
             self.fields[field.name] = values
+
+    def _make(self, state: RecordClass, reader: Build, values: Objects, keys: Ints) -> None:
+        """Put what a reader makes of the values of some keys in their place."""
+        for key in keys.tolist():
+            try:
+                values[key] = reader(values[key])
+            except RAISED as problem:
+                raise unmade_state(state, self.rows.shown(key), problem) from problem
 
     def taken(self, name: str, keys: Ints, new: Mask, *, copied: bool) -> Objects:
         """Return a field of some keys, of `new` ones its default; `copied` where a value may be changed in place."""
@@ -136,7 +148,10 @@ class ArrayStates:
             if values.dtype == object:
                 written: Any = [None] * self.rows.n
                 for key in there.tolist():
-                    written[key] = stored_value(values[key], field.type)
+                    try:
+                        written[key] = stored_value(values[key], field.type)
+                    except (*MISFITS, AttributeError) as problem:
+                        raise unfit_state(f"state.{field.name}", self.rows.shown(key), problem) from problem
                 yield field_array(self.operation, field, written, every, self.rows.shown)
             else:
                 array = field_array(self.operation, field, values, every, self.rows.shown)
@@ -355,16 +370,14 @@ class Rounds(StepCalls):
                     raise SchemaError(f"{name} gives an array of another length", got=got, hint=hint)
                 arrays.append(self._picked(field, value, events))
             else:
-                one = self.column(field, [stored_value(value, field.type)])
+                one = self.column(field, [value])
                 arrays.append(one.take(pa.array(np.zeros(len(keys), np.int64))))
         self.given.append((keys, times, arrays))
 
     def _picked(self, field: pa.Field, values: Any, events: Ints) -> pa.Array:
         """Return the values of some events, as a column of results."""
         if isinstance(values, np.ndarray):
-            picked = values[events]
-            nested = pa.types.is_nested(field.type)
-            return self.column(field, [stored_value(value, field.type) for value in picked] if nested else picked)
+            return self.column(field, values[events])
         try:
             taken = values.take(pa.array(events))
             return (whole(taken) if isinstance(taken, pa.ChunkedArray) else taken).cast(field.type)
@@ -473,7 +486,11 @@ class ArraysByKey:
         if state is None or not arrays.has[key]:
             return None
         values = {name: column[key] for name, column in arrays.fields.items()}
-        return state.made({n: v.item() if isinstance(v, np.generic) else v for n, v in values.items()})
+        fields = {n: v.item() if isinstance(v, np.generic) else v for n, v in values.items()}
+        try:
+            return state.made(fields)
+        except RAISED as problem:
+            raise unmade_state(state, arrays.rows.shown(key), problem) from problem
 
     def due(self, key: int) -> dict[str, int]:
         """Return the timers of a key."""
@@ -511,7 +528,7 @@ def _contents(value: Any, type_: pa.DataType) -> Any:
 
 def value_of(state: Any, name: str) -> Any:
     """Return a field of a state."""
-    return state[name] if isinstance(state, dict) else getattr(state, name)
+    return state.get(name) if isinstance(state, dict) else getattr(state, name)
 
 
 def is_plain(type_: pa.DataType) -> bool:

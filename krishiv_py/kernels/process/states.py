@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -12,13 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.types import Ints, Mask
-from krishiv_py.errors import OperatorError, shown
+from krishiv_py.errors import RAISED, OperatorError, failure_text, shown
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.ordered import NEVER, KeyRows
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.process_calls import CLOCK
 from krishiv_py.plan.processing import Processing
+from krishiv_py.plan.row_classes import RecordClass
 
 MISFITS: Final = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError)
 TIMERS, CALLED, FIRED, CHANGED = "__timers", "__called", "__fired", "__changed"
@@ -117,13 +119,13 @@ class ObjectStates:
     def _read(self, stored: pa.Table) -> list[Any]:
         if self.operation.state is None:
             return [None] * stored.num_rows
-        states = states_of(self.operation, stored)
-        return [state if has else None for state, has in zip(states, stored[HAS_STATE].to_pylist(), strict=True)]
+        return states_of(self.operation, stored, lambda place: self.rows.shown(int(self.rows.found[place])))
 
     def stored_state(self, key: int) -> Any:
         """Return the state of a key once more, as it is stored."""
         places = np.flatnonzero(self.rows.found == key)
-        return self._read(self.rows.stored.slice(int(places[0]), 1))[0] if len(places) else None
+        stored = self.rows.stored.slice(int(places[0]), 1) if len(places) else None
+        return None if stored is None else self._read(stored)[0]
 
     def updates(self) -> KeyUpdates:
         """Return what is to be stored."""
@@ -144,7 +146,8 @@ class ObjectStates:
         if state is None:
             return
         there = np.flatnonzero(has)
-        written = state.written([self.states[key] for key in there.tolist()])
+        objects = [self.states[key] for key in there.tolist()]
+        written = written_states(state, objects, lambda place: self.rows.shown(int(there[place])))
         places = np.full(len(has), len(there))
         places[there] = np.arange(len(there))
         for field in state.schema:
@@ -152,11 +155,53 @@ class ObjectStates:
             yield field_array(self.operation, field, values, there, self.rows.shown).take(pa.array(places))
 
 
-def states_of(operation: Processing, stored: pa.Table) -> list[Any]:
+def states_of(operation: Processing, stored: pa.Table, shown_key: Callable[[int], str]) -> list[Any]:
     """Return the state in each stored row, as objects of its class."""
-    assert operation.state is not None
-    columns = {name: stored[f"{STATE_FIELD}{name}"].to_pylist() for name in operation.state.schema.names}
-    return operation.state.read(columns)
+    state = operation.state
+    assert state is not None
+    has = stored[HAS_STATE].to_numpy(zero_copy_only=False)
+    columns = {name: stored[f"{STATE_FIELD}{name}"].filter(stored[HAS_STATE]).to_pylist() for name in state.schema.names}
+    states = iter(read_states(state, columns, lambda place: shown_key(int(np.flatnonzero(has)[place]))))
+    return [next(states) if there else None for there in has.tolist()]
+
+
+def read_states(state: RecordClass, columns: dict[str, list[Any]], shown_key: Callable[[int], str]) -> list[Any]:
+    """Return the states in columns, as objects of their class."""
+    try:
+        return state.read(columns)
+    except RAISED as problem:
+        n = len(next(iter(columns.values())))
+        for place in range(n) if n > 1 else ():
+            one = {name: values[place : place + 1] for name, values in columns.items()}
+            read_states(state, one, partial(_same, shown_key(place)))
+        raise unmade_state(state, shown_key(0), problem) from problem
+
+
+def unmade_state(state: RecordClass, shown_key: str, problem: BaseException) -> OperatorError:
+    """Return the error for stored values that the class of the state refuses."""
+    name = state.kind.__name__
+    hint = f"let {name} take what its fields have held, and refuse rows in the function"
+    return OperatorError(f"no {name} can be made of what is stored{shown_key}", got=failure_text(problem), hint=hint)
+
+
+def _same(text: str, place: int) -> str:
+    return text
+
+
+def written_states(state: RecordClass, states: list[Any], shown_key: Callable[[int], str]) -> dict[str, list[Any]]:
+    """Return the columns of states, as Python lists."""
+    try:
+        return state.written(states)
+    except (*MISFITS, AttributeError) as problem:
+        for place in range(len(states)) if len(states) > 1 else ():
+            written_states(state, states[place : place + 1], partial(_same, shown_key(place)))
+        raise unfit_state(state.kind.__name__, shown_key(0), problem) from problem
+
+
+def unfit_state(what: str, shown_key: str, problem: BaseException) -> OperatorError:
+    """Return the error for a state that its columns do not hold."""
+    hint = "give each field of the state a value of its type"
+    return OperatorError(f"{what} does not fit into the columns of state{shown_key}", got=failure_text(problem), hint=hint)
 
 
 def field_array(

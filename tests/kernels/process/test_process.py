@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple, TypedDict
 
 import attrs
 import pytest
 
 from krishiv_py import ColumnError, Context, OperatorError, PlanError, Row, SchemaError
+from krishiv_py.kernels.process import rounds
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.examples import scaled
 from tests.kernels.process.reference import END, process
@@ -546,3 +548,144 @@ def test_a_class_of_rows_that_cannot_be_looked_up_is_refused() -> None:
     exec("def f(row: 'Missing', state, ctx): ...", space)
     with pytest.raises(PlanError, match=r"the class of rows cannot be looked up.*Missing"):
         _over(lambda: space["f"], returns="n bigint")()
+
+
+@dataclasses.dataclass
+class Strict:
+    """A row that refuses some values."""
+
+    k: str
+    at: int
+    v: int
+
+    def __post_init__(self) -> None:
+        if self.v == 2:
+            raise ValueError("two")
+
+
+@pytest.mark.parametrize("cut", [1, 4])
+def test_a_row_that_its_class_refuses_goes_to_the_late_output(cut: int) -> None:
+    def seen(row: Strict, state: Count, ctx: Context) -> list[dict[str, int]]:
+        state.n += row.v
+        return [{"n": state.n}]
+
+    plan = _over(lambda: seen, returns="n bigint", state=Count, on_error="side_output")
+    driver = Driver(plan())
+    outs = [driver.send(ROWS[i : i + cut]) for i in range(0, 4, cut)] + [driver.close()]
+    assert [row["n"] for out in outs for row in out.results.to_pylist()] == [1, 4, 8]
+    assert [(row["at"], row["reason"]) for out in outs for row in out.late.to_pylist()] == [(2, "ValueError: two")]
+    with pytest.raises(OperatorError, match=r"on_row failed for key k='a' at 2.*ValueError: two"):
+        Driver(_over(lambda: seen, returns="n bigint", state=Count)()).send(ROWS)
+
+
+@dataclasses.dataclass
+class Bounded:
+    """State that refuses to be made of some values."""
+
+    n: int = 0
+    many: list[Part] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.n > 3:
+            raise ValueError("large")
+
+
+@dataclasses.dataclass
+class Part:
+    """A part of a state."""
+
+    n: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n > 3:
+            raise ValueError("large part")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda s, n: setattr(s, "n", n), "no Bounded can be made of what is stored for key k='a'.*ValueError: large"),
+        (lambda s, n: s.many.append(n), "Bounded does not fit into the columns of state for key k='a'"),
+        (lambda s, n: setattr(s, "many", 5), "Bounded does not fit into the columns of state for key k='a'.*TypeError"),
+        (lambda s, n: delattr(s, "many"), "Bounded does not fit into the columns of state for key k='a'.*AttributeError"),
+    ],
+)
+def test_state_that_cannot_be_kept_names_its_key(change: Any, text: str) -> None:
+    def keep(row: Row, state: Bounded, ctx: Context) -> None:
+        if row.k == "a":
+            change(state, row.v)
+
+    driver = Driver(_over(lambda: keep, returns="n bigint", state=Bounded)())
+    with pytest.raises(OperatorError, match=text):
+        for at in range(9):
+            driver.send([{"k": k, "at": at, "v": at} for k in "ab"])
+
+
+@attrs.define
+class NotInit:
+    """A class whose constructor does not take a field."""
+
+    k: str = ""
+    n: int = attrs.field(default=0, init=False)
+
+
+class Nested(NamedTuple):
+    """A class with a field of such a class."""
+
+    v: int = 0
+    inner: NotInit = NotInit()
+
+
+@dataclasses.dataclass
+class OneMore:
+    """A class whose constructor needs more than its fields."""
+
+    other: dataclasses.InitVar[int]
+    v: int = 0
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda s: s.process(Silent(), returns="w string", state=NotInit), "constructor of NotInit does not take its field n"),
+        (lambda s: s.process(Silent(), returns="w string", state=Nested), "constructor of NotInit does not take its field n"),
+        (lambda s: s.process(_taking(OneMore), returns="w string"), "constructor of OneMore needs other, which is no field"),
+    ],
+)
+def test_a_class_that_cannot_be_made_of_its_fields_is_refused_at_the_call(call: Any, text: str) -> None:
+    with pytest.raises(PlanError, match=text):
+        call(_keyed("k"))
+
+
+def _taking(kind: type) -> Any:
+    def on_row(row: Any, state: None, ctx: Context) -> None: ...
+
+    on_row.__annotations__["row"] = kind
+    return on_row
+
+
+class MayLack(TypedDict, total=False):
+    """State whose keys may be absent."""
+
+    n: int
+    text: str
+
+
+@pytest.mark.parametrize("hot", [False, True])
+def test_keys_of_a_typed_dict_may_be_absent(hot: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "FEW", 3 if hot else 0)
+    monkeypatch.setattr(rounds, "LONG", 2)
+
+    class Takes:
+        def on_row(self, row: Row, state: MayLack, ctx: Context) -> list[dict[str, Any]]:
+            state.pop("text", None)
+            state["n"] = (state.get("n") or 0) + 1
+            return [{"n": state["n"]}]
+
+        def on_timer(self, name: str, state: MayLack, ctx: Context) -> None: ...
+
+    if hot:
+        Takes.on_events = lambda self, events, state, ctx: None  # type: ignore[attr-defined]
+    single, whole = _one_by_one_and_at_once(ROWS, _over(Takes, returns="n bigint", state=MayLack))
+    assert [row["n"] for row in whole] == ([1, 2, 3] if hot else [1, 2, 3, 4])  # the last row is the only one of its step
+    assert hot or single == whole
