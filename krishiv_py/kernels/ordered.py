@@ -141,6 +141,11 @@ class OrderedOperator:
         """Return what is kept of the keys of a bucket."""
         return KeyTable(bucket, self.NAME, self.layout.key_fields, self.values)
 
+    def late_rows(self, step: OrderedStep, rows: pa.Table) -> Mask:
+        """Return which rows of a step are late, of an operation that takes late rows: all time before `horizon` is over."""
+        late: Mask = (rows[TIME].to_numpy() < step.horizon) & (rows[_ARRIVED].to_numpy() >= step.first_arrival)
+        return late
+
     def waiting_rows(self, bucket: Bucket) -> DueQueue:
         """Return the rows of a bucket that are not settled."""
         return DueQueue(bucket, f"{self.NAME}_rows", self.finest_us)
@@ -196,6 +201,8 @@ class OrderedStep:
         self.ended = moment.watermark_us == END_OF_TIME
         self.horizon = floor_watermark(moment.watermark_us, operator.late_us)
         self.due_us = self.horizon if operator.in_time else moment.watermark_us
+        self.first_arrival = 0
+        """The number of the first row that came with this step."""
         self.table = operator.table(bucket)
         self._held = operator.waiting_rows(bucket)
         self._looks, self._by_clock = (
@@ -204,6 +211,7 @@ class OrderedStep:
 
     def settled(self, chunk: pa.Table) -> pa.Table:
         """Return the rows that are settled; the others are held."""
+        self.first_arrival = ArrivalCount.of(self.bucket).rows_arrived
         op, numbers = self.op, self.numbers(chunk.num_rows)
         rows = pa.Table.from_arrays([*chunk.columns, pa.array(numbers), chunk[TIME]], schema=op.held_schema)
         if not op.in_time:

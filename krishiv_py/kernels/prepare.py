@@ -574,6 +574,8 @@ class RowPreparer:
         return spans_of(self.spec.operation, times[accepted], self.spec.time_kind).of_rows(np.flatnonzero(accepted))
 
     def _late(self, times: Ints, watermark_us: int | Ints, spans: Spans | None, gaps: Ints | None, *, results: bool) -> Mask:
+        if self.spec.operation.takes_late:
+            return np.zeros(len(times), np.bool_)
         late = self._late_now(times, watermark_us, spans, gaps, results=results)
         left_us, window = self.spec.options.left_us, self.spec.operation
         if left_us == UNSET or window.late_by in ("state", "never"):

@@ -192,6 +192,11 @@ class Operation:
     handled: ClassVar[Handled] = ""
     moves: ClassVar[bool] = False
 
+    @property
+    def takes_late(self) -> bool:
+        """Return whether the operator gets late rows, too, and says itself what becomes of them."""
+        return False
+
     def open_windows(self, by_bucket: Iterable[int]) -> int:
         """Return how many windows are open, of their number in each bucket of keys.
 

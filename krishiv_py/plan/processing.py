@@ -32,6 +32,7 @@ from krishiv_py.plan.row_classes import RecordClass
 
 ProcessOrder: TypeAlias = Literal["time", "arrival"]
 AtEnd: TypeAlias = Literal["fire", "seen"]
+LateRowsTo: TypeAlias = Literal["side_output", "pass"]
 MOST_TIMERS: Final = 1_000
 """So many timers of a key may fire with no row between them."""
 
@@ -92,6 +93,12 @@ class Callbacks:
         return method
 
     @property
+    def on_late(self) -> Callable[[Any, Any, Context], Iterable[Any] | None] | None:
+        """Return the call for a late row; None where the function has none."""
+        method: Callable[[Any, Any, Context], Iterable[Any] | None] | None = getattr(self.function, "on_late", None)
+        return method
+
+    @property
     def on_timer(self) -> Callable[[str, Any, Context], Iterable[Any] | None] | None:
         """Return the call for a timer; None where the function has none."""
         method: Callable[[str, Any, Context], Iterable[Any] | None] | None = getattr(self.function, "on_timer", None)
@@ -107,6 +114,7 @@ class Callbacks:
 _CALLS: Final = {
     "on_row": ("row", "state", "ctx"),
     "on_timer": ("name", "state", "ctx"),
+    "on_late": ("row", "state", "ctx"),
     "on_events": ("events", "state", "ctx"),
     "on_end": ("state", "ctx"),
 }
@@ -137,7 +145,7 @@ def callbacks_of(function: object, version: str | None) -> Callbacks:
     _check_forms(function)
     if version is not None:
         a_text(version, "version", 'write version="2"')
-    on_row: Any = getattr(function, "on_row", None) if methods else function
+    on_row: Any = getattr(function, "on_row", getattr(function, "on_late", None)) if methods else function
     return Callbacks(function, name, name if version is None else version, None if on_row is None else _row_class(on_row))
 
 
@@ -146,9 +154,10 @@ def _check_forms(function: object) -> None:
     has = {call for call in _CALLS if getattr(function, call, None) is not None}
     if "on_events" not in has:
         return
-    if "on_end" in has:
-        hint = "write it with on_row and on_timer, or leave on_end out"
-        raise PlanError("on_end goes with on_row, not with on_events", got=type(function).__name__, hint=hint)
+    for call in ("on_end", "on_late"):
+        if call in has:
+            hint = f"write it with on_row and on_timer, or leave {call} out"
+            raise PlanError(f"{call} goes with on_row, not with on_events", got=type(function).__name__, hint=hint)
     if ("on_row" in has) != ("on_timer" in has):
         then = "some keys would fail, and others not: a key with many rows goes on by on_row and on_timer"
         hint = "write on_row and on_timer, or neither of them"
@@ -225,6 +234,8 @@ class Processing(Operation):
         Whether a call that raises stops the query, or its row goes to the late output.
     ttl_us : int or None
         How long state lives after its last write, in event time.
+    late : {"side_output", "pass"}
+        Whether late rows go to the late output, or to the function.
     event_time : str or None
         The column of `returns` that is the event time of results; None: results have the time of the call.
     time : str
@@ -250,6 +261,11 @@ class Processing(Operation):
     ttl_us: int | None = None
     event_time: str | None = None
     time: str = ""
+    late: LateRowsTo = "side_output"
+
+    @property
+    def takes_late(self) -> bool:
+        return self.late == "pass"
 
     def identity(self) -> dict[str, str]:
         of_function = {"function": self.callbacks.version, "order": self.order, "order_by": repr(self.order_by)}
@@ -261,9 +277,14 @@ class Processing(Operation):
         return f"{name} over rows and timers of a key in order of {self.order}{alive}"
 
     def warnings(self) -> tuple[str, ...]:
-        if self.order == "time":
-            return ()
-        return ('with order="arrival" results depend on how rows come in batches; order="time" gives the same for every cut',)
+        texts = []
+        if self.order != "time":
+            texts.append(
+                'with order="arrival" results depend on how rows come in batches; order="time" gives the same for every cut'
+            )
+        if self.takes_late:
+            texts.append('with late="pass" what on_late gives, and does to state, depends on how rows come in batches')
+        return tuple(texts)
 
     def result_time(self, time_column: str) -> ResultTime | None:
         return ResultTime("row", self.time if self.event_time is None else self.event_time)
@@ -328,12 +349,20 @@ def processing(
     event_time: str | None,
     time: str,
     version: str | None,
+    late: LateRowsTo,
 ) -> Processing:
     """Return a checked :class:`Processing`."""
+    one_of(late, "late", ("side_output", "pass"))
     one_of(at_end, "at_end", ("fire", "seen"))
     one_of(on_error, "on_error", ("fail", "side_output"))
+    callbacks = callbacks_of(function, version)
+    if (callbacks.on_late is not None) != (late == "pass"):
+        got, hint = f"{callbacks.name} without on_late", 'give the function the method on_late, or leave late="pass" out'
+        if callbacks.on_late is not None:
+            got, hint = f'{callbacks.name} with on_late, and late="{late}"', 'write late="pass", or leave on_late out'
+        raise PlanError("late rows go to on_late, or to the late output", got=got, hint=hint)
     return Processing(
-        callbacks_of(function, version),
+        callbacks,
         returns,
         state,
         order,
@@ -343,4 +372,5 @@ def processing(
         None if ttl is None else to_us(ttl, "ttl"),
         event_time,
         time,
+        late,
     )

@@ -418,6 +418,8 @@ def _fate(stage: StagePlan, now: QueryProgress, time_us: int) -> str:
     late = "is counted as late, and in no late output"
     if not isinstance(stage.late, (CountingLateEventHandler, CountByKeyLateEventHandler)):
         late = "goes to the late output with the reason 'late'"
+    if window.takes_late:
+        late = "is late, and goes to on_late"
     reference = now.now_us if options.future_reference == "clock" else w
     if reference not in (None, UNSET, END_OF_TIME) and time_us > reference + options.future_us:
         ahead = f"it is {show_length(time_us - reference)} ahead of the {options.future_reference}"

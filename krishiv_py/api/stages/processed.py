@@ -14,7 +14,7 @@ from krishiv_py.plan.checks import a_text, is_collection, one_of
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.operation import passing
 from krishiv_py.plan.options.late import OnError
-from krishiv_py.plan.processing import AtEnd, ProcessFn, ProcessOrder, processing
+from krishiv_py.plan.processing import AtEnd, LateRowsTo, ProcessFn, ProcessOrder, processing
 from krishiv_py.plan.row_classes import check_row_class, row_fields, state_class
 from krishiv_py.plan.schema import SchemaLike, as_schema, check_key_type
 
@@ -105,6 +105,7 @@ class ProcessMethods(OptionMethods):
         ttl: Duration | None = None,
         event_time: str | None = None,
         version: str | None = None,
+        late: LateRowsTo = "side_output",
     ) -> ResultStream:
         """Call a function of your own for the rows and the timers of each key, in order of event time (SEMANTICS §14).
 
@@ -143,6 +144,9 @@ class ProcessMethods(OptionMethods):
         version : str, optional
             What a checkpoint knows the function by; its qualified name unless given. A query whose function has another one
             does not go on from the state of this one.
+        late : {"side_output", "pass"}
+            Send late rows to the late output, or give them to ``on_late(row, state, ctx)``, after the other calls of the batch
+            for their key: then what it gives depends on how rows come in batches.
 
         Returns
         -------
@@ -218,6 +222,7 @@ class ProcessMethods(OptionMethods):
             event_time=event_time,
             time=time,
             version=version,
+            late=late,
         )
         if doubled := [f.name for f in operation.state_fields if f.name in self._draft.keys]:
             hint = "give the field another name: ctx.key has the key"

@@ -54,13 +54,25 @@ class StepCalls:
         What is in force.
     settled_us, due_us : int
         Rows before `settled_us` have been taken; timers up to `due_us` fire.
+    late_begins : ndarray of int64, optional
+        Where in `rows` the late ones of each key begin, and where the last ones end.
     """
 
-    def __init__(self, layout: Layout, keys: KeyRows, rows: pa.Table, moment: Moment, settled_us: int, due_us: int) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        keys: KeyRows,
+        rows: pa.Table,
+        moment: Moment,
+        settled_us: int,
+        due_us: int,
+        late_begins: Ints | None = None,
+    ) -> None:
         operation = layout.spec.operation
         assert isinstance(operation, Processing)
         self.layout, self.operation, self.keys, self.rows = layout, operation, keys, rows
         self.settled_us, self.due_us, self.moment, self.now_us = settled_us, due_us, moment, moment.now_us
+        self.late_begins = None if late_begins is None or late_begins[-1] == late_begins[0] else late_begins
         self.ended = moment.watermark_us == END_OF_TIME
         self.last_us = moment.newest_us
         self.in_time = operation.order == "time"
@@ -189,7 +201,8 @@ class Calls(StepCalls):
         self._times: list[int] = []
         self._of: list[int] = []
         calls = self.operation.callbacks
-        self.row_class, self.on_row, self.on_timer = calls.row_class, calls.on_row, calls.on_timer
+        self.row_class, self.on_row = calls.row_class, calls.on_row
+        self.on_timer, self.on_late = calls.on_timer, calls.on_late
 
     def run(self) -> KeyUpdates:
         """Call the function for each key; return what is to be stored of the keys."""
@@ -219,6 +232,13 @@ class Calls(StepCalls):
             states.put(key, run.state, run.due, (run.called, run.fired, run.changed))
         self.collect()
 
+    def late_objects(self, key: int) -> list[Any]:
+        """Return the late rows of a key as the objects that the function gets."""
+        if self.late_begins is None or self.late_begins[key] == self.late_begins[key + 1]:
+            return []
+        first = int(self.late_begins[key])
+        return self._objects(self.rows.slice(first, int(self.late_begins[key + 1]) - first))
+
     def _objects(self, rows: pa.Table) -> list[Any]:
         """Return rows as the objects that the function gets."""
         layout, spec = self.layout, self.layout.spec
@@ -228,7 +248,9 @@ class Calls(StepCalls):
         try:
             return read([rows[name] for name in names])
         except RAISED:  # of the constructor of a user's class
-            self.on_row = partial(_refused, self.operation.callbacks.on_row)
+            calls = self.operation.callbacks
+            self.on_row = partial(_refused, calls.on_row)
+            self.on_late = None if calls.on_late is None else partial(_refused, calls.on_late)
             return [self._object(read, rows.select(names).slice(place, 1)) for place in range(rows.num_rows)]
 
     def _object(self, read: Callable[[list[pa.ChunkedArray]], list[Any]], row: pa.Table) -> Any:
@@ -372,9 +394,22 @@ class _KeyRun:
             self._end()
         else:
             self._fire(calls.due_us)
+            if calls.late_begins is not None and (objects := calls.late_objects(self.key)):
+                self.first = int(calls.late_begins[self.key])
+                self.late(objects)
             self._by_clock()
             if self.state is not None and self._expired(calls.settled_us):
                 self.state = None
+
+    def late(self, rows: list[Any]) -> None:
+        """Call the function for late rows: at the last call of the key, or where all is settled, whichever is later."""
+        calls, ctx = self.calls, self.ctx
+        on_late = calls.on_late
+        assert on_late is not None
+        for place, row in enumerate(rows):
+            self.fired = 0
+            self._call(max(self.called, calls.settled_us), "on_late", partial(_swapped, on_late, row, ctx), place)
+            self._fire(calls.due_us)
 
     def _expired(self, time_us: int) -> bool:
         ttl_us = self.calls.ttl_us

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import KeyRows, OrderedOperator, OrderedStep
@@ -50,8 +52,13 @@ class ProcessOperator(OrderedOperator):
     def run(self, step: OrderedStep, keys: KeyRows, rows: pa.Table) -> tuple[pa.Table, pa.Table | None, dict[str, int]]:
         """See :class:`~krishiv_py.kernels.ordered.OrderedOperator`."""
         made: type[StepCalls] = Calls if self.operation.callbacks.on_events is None else Rounds
-        calls = made(self.layout, keys, rows, step.moment, step.horizon, step.due_us)
+        late, late_begins = np.zeros(0, np.bool_), None
+        if self.operation.takes_late:
+            late = self.late_rows(step, rows)
+            keys, rows, late_begins = _late_last(keys, rows, late)
+        calls = made(self.layout, keys, rows, step.moment, step.horizon, step.due_us, late_begins)
         updates = calls.run()
+        calls.count("late_passed", int(np.count_nonzero(late)))
         has, first = updates.has, updates.soonest(clock=False)
         if self.operation.ttl_us is not None:
             first = np.where(has, np.minimum(first, updates.changed + self.operation.ttl_us), first)
@@ -76,6 +83,14 @@ class ProcessOperator(OrderedOperator):
             "last_update": unstamp(rows[WRITTEN].to_numpy(), "timestamp"),
         }
         return pa.table(columns | {f"state_{name}" if name in columns else name: column for name, column in own.items()})
+
+
+def _late_last(keys: KeyRows, rows: pa.Table, late: Mask) -> tuple[KeyRows, pa.Table, Ints]:
+    """Put late rows behind all others; return where those of each key begin, too."""
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(late)])[keys.begins]
+    n = len(late) - int(np.count_nonzero(late))
+    order = np.argsort(late, kind="stable")
+    return attrs.evolve(keys, begins=keys.begins - before), pick(rows, order), n + before
 
 
 def _shown(timers: pa.MapArray, kind: TimeKind, *, clock: bool) -> pa.Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -74,6 +74,11 @@ class OneKey:
                 return
             self.fire_one(min(due)[1])
 
+    def late(self, row: dict[str, Any], settled: float) -> None:
+        """Take a late row at the time of the last call, or at the time up to which all is settled."""
+        self.call(max(self.called, settled), lambda state: self.function.on_late(row, state, self.ctx))
+        self.fire(settled)
+
     def settle(self, below: float) -> None:
         """Take the rows before a time, and the timers up to it."""
         self.rows.sort(key=lambda row: row[:2])
@@ -105,6 +110,7 @@ def process(
     lateness: int = 0,
     ttl: float = END,
     fire: bool = True,
+    late_passes: bool = False,
 ) -> tuple[list[list[tuple[float, Any, Any]]], list[list[dict[str, Any]]], dict[Any, OneKey]]:
     """Return the results of each batch and of the end, the late rows of each batch, and the keys.
 
@@ -114,14 +120,14 @@ def process(
     watermark = newest = -END
     arrived, steps, late = 0, [], []
 
-    def step(below: float, *, ends: bool = False) -> list[tuple[float, Any, Any]]:
+    def step(below: float, *, ends: bool = False, before: Sequence[Any] = ()) -> list[tuple[float, Any, Any]]:
         for one in keys.values():
             if ends:
                 one.finish(newest, fire=fire)
             else:
                 one.settle(below)
                 one.fire(below)
-        out = [result for one in keys.values() for result in one.out]
+        out = [*before, *(result for one in keys.values() for result in one.out)]
         for one in keys.values():
             one.out = []
         return sorted(out, key=lambda result: (result[0], result[1] is not None, result[1] or ""))
@@ -136,6 +142,10 @@ def process(
                 one = keys.setdefault(row["k"], OneKey(function, make, ttl, Ctx(row["k"])))
                 one.rows.append((row["at"], arrived, row))
         first = step(watermark - lateness)
+        if late_passes:
+            for row in sorted(refused, key=lambda row: row["at"]):
+                keys.setdefault(row["k"], OneKey(function, make, ttl, Ctx(row["k"]))).late(row, watermark - lateness)
+            first = step(watermark - lateness, before=first)
         newest = max([newest, *(row["at"] for row in batch)])
         watermark = max(watermark, newest - lag)
         steps.append(first + step(watermark - lateness))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypedDict
 import attrs
 import pytest
 
-from krishiv_py import ColumnError, Context, OperatorError, PlanError, Row, SchemaError
+from krishiv_py import ColumnError, Context, OperatorError, PlanError, Row, SchemaError, count
 from krishiv_py.kernels.process import rounds
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.examples import scaled
@@ -111,6 +111,70 @@ def test_every_step_is_that_of_the_reference(seed: int) -> None:
         ]
     assert _given(driver.close().results.to_pylist()) == _wanted(steps[-1])
     assert driver.counters.get("timers_dropped", 0) == sum(one.ctx.dropped for one in keys.values())
+
+
+class TakesLate(Random):
+    """:class:`Random`, which takes late rows too."""
+
+    def on_late(self, row: Any, state: Count, ctx: Any) -> Iterator[dict[str, Any]]:
+        state.n += 100
+        yield {"what": f"late {row['at']}", "n": state.n}
+        if row["v"] % 3 == 0:
+            ctx.timer("idle", at=ctx.time - 1)
+        if row["v"] % 3 == 1:
+            ctx.timer("t1", after=row["v"])
+        if row["v"] == 8:
+            ctx.forget()
+
+
+@pytest.mark.parametrize("seed", range(scaled(40)))
+def test_late_rows_that_pass_come_after_the_other_calls(seed: int) -> None:
+    draw = random.Random(seed)
+    lag, lateness, ttl = draw.choice([0, 3]), draw.choice([0, 4]), draw.choice([None, 15])
+    batches = _cut(_rows(draw), draw)
+    ttl_of = END if ttl is None else ttl
+    steps, late, _ = process(batches, TakesLate(seed), Count, lag=lag, lateness=lateness, ttl=ttl_of, late_passes=True)
+    stream = stream_of(DDL).watermark("at", lag).allowed_lateness(lateness).null_keys("group").key_by("k")
+    driver = Driver(stream.process(TakesLate(seed), returns="what string, n bigint", state=Count, ttl=ttl, late="pass"))
+    for batch, wanted in zip(batches, steps[:-1], strict=True):
+        out = driver.send(batch)
+        assert _given(out.results.to_pylist()) == _wanted(wanted)
+        assert out.late is None or not out.late.num_rows
+    assert _given(driver.close().results.to_pylist()) == _wanted(steps[-1])
+    assert driver.counters.get("late_passed", 0) == sum(map(len, late))
+
+
+class LateTotals:
+    """Counts rows, and late ones apart."""
+
+    def on_row(self, row: Row, state: Count, ctx: Context) -> Iterator[dict[str, str]]:
+        state.n += 1
+        yield {"what": f"{state.n}"}
+
+    def on_late(self, row: Row, state: Count, ctx: Context) -> Any:
+        state.n += 10
+        if row.at == 3:
+            raise ValueError("three")
+        if row.at == 4:
+            return ctx.refuse(row, "four")
+        return [{"what": f"late {row.at} {state.n}"}]
+
+
+def test_late_rows_that_are_refused_leave_whole_and_no_result_is_late() -> None:
+    keyed = _stream().process(LateTotals(), returns="what string", state=Count, late="pass", on_error="side_output")
+    driver = Driver(keyed)
+    driver.send([{"k": "a", "at": 0}, {"k": "b", "at": 50}])
+    out = driver.send([{"k": "a", "at": at} for at in (4, 3, 7)] + [{"k": "c", "at": 9}, {"k": "b", "at": 60}])
+    given = [(r["k"], r["at"], r["what"]) for r in out.results.to_pylist()]
+    assert given == [("a", 50, "late 7 11"), ("c", 50, "late 9 10"), ("b", 50, "1")]
+    late = sorted((row["k"], row["at"], row["reason"]) for row in out.late.to_pylist())
+    assert late == [("a", 3, "ValueError: three"), ("a", 4, "four")]
+    assert "depends on how rows come in batches" in str(keyed.explain())
+    windows = Driver(keyed.tumbling_window(10).agg(count()))
+    windows.send([{"k": "a", "at": 0}, {"k": "b", "at": 50}])
+    windows.send([{"k": "a", "at": 7}])
+    out = windows.close()
+    assert windows.counters.get("late", 0) == 0 and {r["window_start"]: r["count"] for r in out.results.to_pylist()}[50] == 2
 
 
 class Silent:
@@ -528,6 +592,10 @@ def _wrong(**parts: Any) -> Any:
         (lambda s: s.process(len, returns="n bigint"), PlanError, "on_row gets 3 values"),
         (lambda s: s.process(Silent, returns="n bigint"), PlanError, "takes an object, not its class"),
         (lambda s: s.process(Silent(), returns="n bigint", version=""), PlanError, "`version` is not a text"),
+        (lambda s: s.process(Silent(), returns="n bigint", late="pass"), PlanError, "late rows go to on_late.*without on_late"),
+        (lambda s: s.process(LateTotals(), returns="n bigint"), PlanError, 'late rows go to on_late.*write late="pass"'),
+        (lambda s: s.process(_wrong(on_events=1, on_late=1), returns="n bigint"), PlanError, "on_late goes with on_row"),
+        (lambda s: s.process(Silent(), returns="n bigint", late="drop"), PlanError, "late"),
         (lambda s: s.process(Silent(), returns="k bigint"), ColumnError, "`returns` is the key or the time"),
         (
             lambda s: s.process(Silent(), returns="n bigint", order="arrival", order_by="v"),
