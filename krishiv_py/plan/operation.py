@@ -298,6 +298,11 @@ class Operation:
         """Return the fields of the value that a user keeps for each key."""
         return () if self.state is None else tuple(self.state.schema)
 
+    @property
+    def renamed_fields(self) -> Mapping[str, str]:
+        """Return former names of fields of this value, with those that they have now."""
+        return {}
+
     def check_columns(self, schema: pa.Schema) -> None:
         """Refuse a `schema` of rows without the columns that it reads."""
 

@@ -15,13 +15,13 @@ import collections.abc
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, failure_text
+from krishiv_py.errors import PlanError, failure_text, shown, unknown_column
 from krishiv_py.plan.checks import a_function, a_text, is_async, one_of
 from krishiv_py.plan.durations import Duration, show_instant, show_us, time_point_us, to_us
 from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing, refuse_firings
@@ -236,6 +236,8 @@ class Processing(Operation):
         How long state lives after its last write, in event time.
     late : {"side_output", "pass"}
         Whether late rows go to the late output, or to the function.
+    renamed : tuple of (str, str)
+        Former names of fields of the state, with those that they have now.
     event_time : str or None
         The column of `returns` that is the event time of results; None: results have the time of the call.
     time : str
@@ -262,6 +264,11 @@ class Processing(Operation):
     event_time: str | None = None
     time: str = ""
     late: LateRowsTo = "side_output"
+    renamed: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def renamed_fields(self) -> Mapping[str, str]:
+        return dict(self.renamed)
 
     @property
     def takes_late(self) -> bool:
@@ -350,6 +357,7 @@ def processing(
     time: str,
     version: str | None,
     late: LateRowsTo,
+    renamed: Mapping[str, str] | None,
 ) -> Processing:
     """Return a checked :class:`Processing`."""
     one_of(late, "late", ("side_output", "pass"))
@@ -373,4 +381,24 @@ def processing(
         event_time,
         time,
         late,
+        _renamed(renamed, [] if state is None else state.schema.names),
     )
+
+
+def _renamed(renamed: object, fields: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return former names of fields with those that they have now."""
+    if renamed is None:
+        return ()
+    hint = 'write renamed={"orders": "count"}, the former name with the one that the field has now'
+    if not isinstance(renamed, Mapping):
+        raise PlanError("`renamed` is not a dictionary of names", got=shown(renamed), hint=hint)
+    for old, new in renamed.items():
+        a_text(old, "renamed", hint)
+        if a_text(new, "renamed", hint) not in fields:
+            raise unknown_column(new, fields, "process(renamed=)")
+        if old in fields:
+            then = "it could not be said whose values these were"
+            raise PlanError(
+                "a field was renamed, and is there", got=f"state.{old}", then=then, hint=f"leave {old!r} out of renamed="
+            )
+    return tuple(renamed.items())

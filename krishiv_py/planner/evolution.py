@@ -355,9 +355,21 @@ def _types(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], l
     return narrower, wider
 
 
+def former_name(field: str, before: Collection[str], renamed: Mapping[str, str]) -> str:
+    """Return the name that a field of state had, of those `before`; its own where it had none."""
+    if field in before:
+        return field
+    return next((old for old, new in renamed.items() if new == field and old in before), field)
+
+
 def _state(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Return which fields of a user's state cannot be kept, and how the others change."""
     before, after = (dict(shape.get("state", ())) for shape in (was, now))
+    renamed = now.get("state renamed", {})
+    former = {name: old for name in after if (old := former_name(name, before, renamed)) != name}
+    before = {name: before[former.get(name, name)] for name in after if former.get(name, name) in before} | {
+        name: type_ for name, type_ in before.items() if name not in former.values()
+    }
     narrower = [
         f"state.{name} was {before[name]} and is {type_}, which does not hold all of its values"
         for name, type_ in after.items()
@@ -366,6 +378,7 @@ def _state(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], l
     how = [f"state.{name} from {before[name]} to {type_}" for name, type_ in after.items() if before.get(name, type_) != type_]
     how += [f"state.{name} added: its default for keys from before" for name in after if name not in before]
     how += [f"state.{name} removed" for name in before if name not in after]
+    how += [f"state.{name} was state.{old}" for name, old in former.items()]
     return narrower, how
 
 

@@ -103,6 +103,7 @@ def shape_of(stage: StagePlan) -> dict[str, Any]:
         "inputs": [noted(input_text(value, where)) for value, where in layout.inputs],
         "input types": [str(layout.row_schema.field(f"a{n}").type) for n in range(len(layout.inputs))],
         "state": [[field.name, str(field.type)] for field in spec.operation.state_fields],
+        **({"state renamed": dict(renamed)} if (renamed := spec.operation.renamed_fields) else {}),
         "own": list(layout.own),
         "own types": [str(field.type) for field in layout.own_fields],
         "keys": [[name, str(type_)] for name, type_ in zip(spec.keys, layout.key_types, strict=True)],

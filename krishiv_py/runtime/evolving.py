@@ -47,6 +47,7 @@ from krishiv_py.planner.evolution import (
     CarriedState,
     Frontiers,
     StageChange,
+    former_name,
     is_hidden,
     keys_of,
     late_rule_of,
@@ -367,11 +368,12 @@ class _Tables:
         names = [name for name in rows.column_names if not name.startswith(STATE_FIELD)]
         place = names.index(LOOK)
         before, after = ([(rows.schema.field(n), rows[n]) for n in part] for part in (names[:place], names[place:]))
-        state = self.stage.spec.operation.state
-        for field in self.stage.spec.operation.state_fields:
+        operation = self.stage.spec.operation
+        state, had = operation.state, [n.removeprefix(STATE_FIELD) for n in rows.column_names if n.startswith(STATE_FIELD)]
+        for field in operation.state_fields:
             name = f"{STATE_FIELD}{field.name}"
-            if name in rows.column_names:
-                column = _cast(rows[name], field.type)
+            if (former := former_name(field.name, had, operation.renamed_fields)) in had:
+                column = _cast(rows[f"{STATE_FIELD}{former}"], field.type)
             else:
                 assert state is not None
                 default = pa.array(state.written([state.new()])[field.name], field.type)

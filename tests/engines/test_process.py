@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import attrs
 import numpy as np
@@ -198,6 +198,62 @@ class Newer:
     n: int = 0
     more: list[int] = attrs.field(factory=lambda: [7])
     small: int | None = None
+
+
+@attrs.define
+class Small:
+    """State before fields are renamed."""
+
+    n: Annotated[int, pa.int32()] = 0
+    gone: str = "x"
+
+
+@attrs.define
+class Renamed:
+    """State whose fields were renamed, one of them twice, and got a wider type."""
+
+    total: int = 0
+    label: str = "new"
+    added: int = 3
+
+
+def test_state_follows_a_field_that_was_renamed(tmp_path: Path) -> None:
+    def seen(row: Row, state: Any, ctx: Context) -> list[dict[str, str]]:
+        if isinstance(state, Small):
+            state.n += 1
+            state.gone = f"was {state.n}"
+        return [{"what": repr(state)}]
+
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream("k string, at bigint")
+        keyed, sink = stream.watermark("at", 0).key_by("k"), MemorySink()
+
+        def plan(state: Any, **options: Any) -> Any:
+            return keyed.process(seen, returns="what string", state=state, version="1", **options)
+
+        query = plan(Small).start(sink, checkpoint=tmp_path / "c")
+        sender.send([{"k": "a", "at": 1}, {"k": "b", "at": 5}, {"k": "a", "at": 9}, {"k": "b", "at": 20}])
+        query.process_all_available()
+        query.savepoint(tmp_path / "saved")
+        query.stop()
+        now = plan(Renamed, renamed={"once": "total", "n": "total", "gone": "label"})
+        said = str(now.explain(against=tmp_path / "saved"))
+        assert "state.total was state.n" in said and "state.label was state.gone" in said
+        assert "state.total from int32 to int64" in said and "state.added added" in said and "removed" not in said
+        sink = MemorySink()
+        query = now.start(sink, checkpoint=tmp_path / "d", savepoint=tmp_path / "saved")
+        query.process_all_available()
+        state = {row["k"]: (row["total"], row["label"], row["added"]) for row in query.state().to_pylist()}
+        assert state == {"a": (2, "was 2", 3), "b": (1, "was 1", 3)}
+        query.savepoint(tmp_path / "again")
+        query.stop()
+        query = now.start(sink, checkpoint=tmp_path / "d")  # goes on, with the names of now
+        sender.send([{"k": "a", "at": 21}, {"k": "b", "at": 30}])
+        query.process_all_available()
+        rows = sink.table()
+        assert rows is not None and rows["what"].to_pylist()[-1] == "Renamed(total=2, label='was 2', added=3)"
+        query.stop()
+        assert "was state" not in str(now.explain(against=tmp_path / "again"))
 
 
 def test_state_follows_its_class_by_field_name(tmp_path: Path) -> None:

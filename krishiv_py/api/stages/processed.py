@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -106,6 +106,7 @@ class ProcessMethods(OptionMethods):
         event_time: str | None = None,
         version: str | None = None,
         late: LateRowsTo = "side_output",
+        renamed: Mapping[str, str] | None = None,
     ) -> ResultStream:
         """Call a function of your own for the rows and the timers of each key, in order of event time (SEMANTICS §14).
 
@@ -147,6 +148,9 @@ class ProcessMethods(OptionMethods):
         late : {"side_output", "pass"}
             Send late rows to the late output, or give them to ``on_late(row, state, ctx)``, after the other calls of the batch
             for their key: then what it gives depends on how rows come in batches.
+        renamed : mapping, optional
+            Former names of fields of the state, with those that they have now: ``{"orders": "count"}``. State of a savepoint
+            is read by the former name where it has one. It may stay in the plan.
 
         Returns
         -------
@@ -223,6 +227,7 @@ class ProcessMethods(OptionMethods):
             time=time,
             version=version,
             late=late,
+            renamed=renamed,
         )
         if doubled := [f.name for f in operation.state_fields if f.name in self._draft.keys]:
             hint = "give the field another name: ctx.key has the key"

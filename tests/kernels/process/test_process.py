@@ -596,6 +596,9 @@ def _wrong(**parts: Any) -> Any:
         (lambda s: s.process(LateTotals(), returns="n bigint"), PlanError, 'late rows go to on_late.*write late="pass"'),
         (lambda s: s.process(_wrong(on_events=1, on_late=1), returns="n bigint"), PlanError, "on_late goes with on_row"),
         (lambda s: s.process(Silent(), returns="n bigint", late="drop"), PlanError, "late"),
+        (lambda s: s.process(Silent(), returns="x int", state=Count, renamed=["n"]), PlanError, "not a dictionary of names"),
+        (lambda s: s.process(Silent(), returns="x int", state=Count, renamed={"a": "b"}), ColumnError, "renamed="),
+        (lambda s: s.process(Silent(), returns="x int", state=Count, renamed={"n": "seen"}), PlanError, "was renamed, and is"),
         (lambda s: s.process(Silent(), returns="k bigint"), ColumnError, "`returns` is the key or the time"),
         (
             lambda s: s.process(Silent(), returns="n bigint", order="arrival", order_by="v"),
