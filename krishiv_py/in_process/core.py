@@ -275,6 +275,8 @@ class Core:
         self.plan = plan
         self.workers = workers or Workers()
         self.stages = [ProcessStage.of(stage, self.workers) for stage in plan.stages]
+        for stage in self.stages:
+            stage.begin()
         self.clocks = Clocks(plan.clocks)
         self.in_force = self.clocks.settle(now_us)
         self.before = self.in_force.every

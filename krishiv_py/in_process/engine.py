@@ -772,6 +772,7 @@ def changing(core: Core) -> Core:
     """Let the stages of a core note what changes between two commits."""
     for stage in core.stages:
         changing_buckets(stage.buckets)
+        stage.begin()
     return core
 
 

@@ -17,6 +17,7 @@ from krishiv_py.engine.loop import and_read, as_if_ended, as_rows, early, follow
 from krishiv_py.engine.stage import FIRINGS, PREPARE, AtStep, StageInput, StageOperator, StageOutput, count, none_counted, split
 from krishiv_py.kernels.firing import custom_trigger_of
 from krishiv_py.kernels.prepare import late_output, refused
+from krishiv_py.kernels.registry import begin_bucket
 from krishiv_py.kernels.results import StepResult, in_order, keys_held
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.spread import BucketContent, spread
@@ -207,6 +208,14 @@ class ProcessStage:
         """Return a stage that has seen nothing."""
         return cls(StageOperator(stepping(plan.spec) if plan.after else plan.spec), plan, workers)
 
+    def begin(self) -> None:
+        """Put the states in that a query begins with."""
+        states = self.spec.operation.initial
+        if states is not None:
+            bucket = Bucket(MemoryStore())
+            begin_bucket(self.spec, bucket, states)
+            self._fill([BucketContent.of(bucket)], [0, states.num_rows])
+
     @property
     def spec(self) -> OperatorSpec:
         """Its specification."""
@@ -246,7 +255,9 @@ class ProcessStage:
     def state(self) -> pa.Table:
         """Return the windows in state, with their aggregates so far."""
         parts = [bucket.state() for bucket in self.buckets]
-        return parts[0] if len(parts) == 1 else in_order(parts, len(self.spec.keys))
+        if len(parts) == 1 or self.spec.operation.state_fields:  # fields of a user's class are no bounds of windows
+            return pa.concat_tables(parts)
+        return in_order(parts, len(self.spec.keys))
 
     @property
     def held_keys(self) -> int:
@@ -388,8 +399,19 @@ class ProcessStage:
         return [BucketContent.of(bucket) for bucket in held]
 
     def take_over(self, held: Iterable[BucketContent], opened: Sequence[int]) -> None:
-        """Put state into its buckets, which are empty; `opened` are the windows and rows that are open, in all of them."""
+        """Put state in place of that of its buckets; `opened` are the windows and rows that are open, in all of them."""
         taken = list(held)
+        if any(content.tables or content.meta for content in taken):  # else the stage is new
+            self._empty()
+            self._fill(taken, opened)
+
+    def _empty(self) -> None:
+        for bucket in self.buckets:
+            bucket.store, bucket.meta = type(bucket.store)(), {}
+            if bucket.pages is not None:
+                bucket.pages = type(bucket.pages)()
+
+    def _fill(self, taken: list[BucketContent], opened: Sequence[int]) -> None:
         spread_out = taken if len(taken) == len(self.buckets) else spread(taken, len(self.spec.keys), len(self.buckets))
         for bucket, content in zip(self.buckets, spread_out, strict=True):
             for name, table in content.tables.items():
@@ -401,6 +423,7 @@ class ProcessStage:
         """Take over what a checkpoint would keep of another one: plain bytes, nothing else."""
         self.counters, self.left = json.loads(json.dumps(other.counters)), dict(other.left)
         self.handed = other.handed
+        self._empty()
         for bucket, before in zip(self.buckets, other.buckets, strict=True):
             bucket.meta = json.loads(json.dumps(stored(before.meta)))
             bucket.open_windows, bucket.open_rows = before.open_windows, before.open_rows

@@ -172,3 +172,8 @@ _EXPIRING: Final[dict[str, Callable[[OperatorSpec, Any], WindowOperator]]] = {
     "assigned": ExpiringAssigned,
 }
 """The time to live of windows that follow from the time of a row alone; of all others, keys expire."""
+
+
+def begin_bucket(spec: OperatorSpec, bucket: Bucket, states: pa.Table) -> None:
+    """Give the keys of an empty bucket the states that a query begins with."""
+    process.ProcessOperator(spec).begin(bucket, states)

@@ -303,6 +303,11 @@ class Operation:
         """Return former names of fields of this value, with those that they have now."""
         return {}
 
+    @property
+    def initial(self) -> pa.Table | None:
+        """Return states that keys have when a query begins: the columns of the key, and those of the state."""
+        return None
+
     def check_columns(self, schema: pa.Schema) -> None:
         """Refuse a `schema` of rows without the columns that it reads."""
 

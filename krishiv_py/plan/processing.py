@@ -21,14 +21,14 @@ from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import PlanError, failure_text, shown, unknown_column
+from krishiv_py.errors import PlanError, SchemaError, failure_text, shown, unknown_column
 from krishiv_py.plan.checks import a_function, a_text, is_async, one_of
 from krishiv_py.plan.durations import Duration, show_instant, show_us, time_point_us, to_us
 from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing, refuse_firings
 from krishiv_py.plan.options.late import OnError
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.process_calls import Context, Events, RoundContext, StateColumns
-from krishiv_py.plan.row_classes import RecordClass
+from krishiv_py.plan.row_classes import RecordClass, stored_value
 
 ProcessOrder: TypeAlias = Literal["time", "arrival"]
 AtEnd: TypeAlias = Literal["fire", "seen"]
@@ -238,6 +238,8 @@ class Processing(Operation):
         Whether late rows go to the late output, or to the function.
     renamed : tuple of (str, str)
         Former names of fields of the state, with those that they have now.
+    states : pyarrow.Table or None
+        The states that keys have when a query begins.
     event_time : str or None
         The column of `returns` that is the event time of results; None: results have the time of the call.
     time : str
@@ -265,6 +267,11 @@ class Processing(Operation):
     time: str = ""
     late: LateRowsTo = "side_output"
     renamed: tuple[tuple[str, str], ...] = ()
+    states: pa.Table | None = None
+
+    @property
+    def initial(self) -> pa.Table | None:
+        return self.states
 
     @property
     def renamed_fields(self) -> Mapping[str, str]:
@@ -358,6 +365,7 @@ def processing(
     version: str | None,
     late: LateRowsTo,
     renamed: Mapping[str, str] | None,
+    initial: pa.Table | None,
 ) -> Processing:
     """Return a checked :class:`Processing`."""
     one_of(late, "late", ("side_output", "pass"))
@@ -382,7 +390,49 @@ def processing(
         time,
         late,
         _renamed(renamed, [] if state is None else state.schema.names),
+        initial,
     )
+
+
+def initial_states(given: Mapping[str, list[Any]], keys: Sequence[pa.Field], state: RecordClass | None) -> pa.Table:
+    """Return states that keys begin with, in the types of the key and the state; fields that are not given have defaults.
+
+    Raises
+    ------
+    PlanError
+        Without a class of state, and for two states of one key.
+    SchemaError
+        For a column that is missing, is none of them, or has values that its type does not hold.
+    """
+    if state is None:
+        raise PlanError(
+            "initial states need a class of state", got="initial= without state=", hint="give the class: state=Seen"
+        )
+    fields = [*keys, *state.schema]
+    names, wanted = [field.name for field in keys], [field.name for field in fields]
+    for name in given:
+        if name not in wanted:
+            raise unknown_column(name, wanted, "process(initial=)")
+    given = given or {name: [] for name in wanted}
+    default = state.written([state.new()])
+    columns = []
+    for field in fields:
+        if field.name in names and field.name not in given:
+            hint = f"give {', '.join(names)}, and fields of the state"
+            raise SchemaError("initial states lack a column of the key", got=f"no column {field.name}", hint=hint)
+        values = given[field.name] if field.name in given else default[field.name] * len(next(iter(given.values())))
+        try:
+            columns.append(pa.array([stored_value(value, field.type) for value in values], field.type))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as problem:
+            hint = f"give {field.name} as {field.type}"
+            raise SchemaError("initial states do not fit", got=failure_text(problem), hint=hint) from problem
+    table = pa.Table.from_arrays(columns, names=wanted)
+    counts = table.group_by(names).aggregate([([], "count_all")]) if names else None
+    several = table.num_rows > 1 if counts is None else counts.num_rows < table.num_rows
+    if several:
+        then, hint = "it could not be said which of them it has", "give one row for each key"
+        raise PlanError("a key has two initial states", got=f"{table.num_rows} rows", then=then, hint=hint)
+    return table
 
 
 def _renamed(renamed: object, fields: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -29,6 +29,7 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import Control
+from krishiv_py.planner.check import refuse_initial
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.replay_log import ReplayLog
@@ -466,6 +467,7 @@ def start(
     retry_s: float,
 ) -> StreamQuery:
     """Start a query, which tries again for `retry_s` seconds what is away while it runs."""
+    refuse_initial(stage.spec for stage in plan.stages)
     sources, looked_up = [read.source for read in plan.reads], lookup_tables(plan)
     keep_with_driver(looked_up)
     if batches.snapshot:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from krishiv_py import CheckpointError, Context, Events, MemorySink, RoundContext, Row, Session, count, sum
+from krishiv_py import CheckpointError, Context, Events, MemorySink, PlanError, RoundContext, Row, Session, count, sum
 from krishiv_py.testing import Driver, stream_of
 from tests.examples import scaled
 from tests.kernels.process.reference import process
@@ -198,6 +198,69 @@ class Newer:
     n: int = 0
     more: list[int] = attrs.field(factory=lambda: [7])
     small: int | None = None
+
+
+class Forgets:
+    """Counts rows, and forgets a key at its third."""
+
+    def on_row(self, row: Row, state: Count, ctx: Context) -> Any:
+        state.n += 1
+        if state.n == 3:
+            ctx.forget()
+        return [{"n": state.n}]
+
+    def on_end(self, state: Count, ctx: Context) -> Any:
+        return [{"n": -state.n}]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_initial_states_are_given_once(workers: int, tmp_path: Path) -> None:
+    initial = pa.table({"k": ["a", "b", "c"], "n": [1, 10, 100]})
+    with Session.in_process(workers=workers) as session:
+        stream, sender = session.memory_stream("k string, at bigint")
+        plan = stream.watermark("at", 0).key_by("k").process(Forgets(), returns="n bigint", state=Count, initial=initial)
+        sink = MemorySink()
+        query = plan.start(sink, checkpoint=tmp_path / "c")
+        assert query.state().num_rows == 3 and query.lookup("b")["n"].to_pylist() == [10]
+        query.stop()  # before its first batch
+        query = plan.start(sink, checkpoint=tmp_path / "c")
+        sender.send([{"k": k, "at": at} for k, at in (("a", 1), ("a", 2), ("b", 3), ("d", 4), ("e", 9))])
+        query.process_all_available()
+        query.savepoint(tmp_path / "saved")
+        query.stop()
+        query = plan.start(sink, checkpoint=tmp_path / "c")
+        sender.send([{"k": "a", "at": 10}, {"k": "z", "at": 20}])
+        query.process_all_available()
+        query.stop()
+        after = MemorySink()
+        query = plan.start(after, checkpoint=tmp_path / "d", savepoint=tmp_path / "saved")
+        query.process_all_available()  # reads the rows behind the savepoint
+        state = {row["k"]: row["n"] for row in query.state().to_pylist()}
+        assert state == {"a": 1, "b": 11, "c": 100, "d": 1, "e": 1, "z": None}
+        sender.close()
+        query.process_all_available()
+        query.stop()
+        before, rows = sink.table(), after.table()
+        assert before is not None and rows is not None
+        given = sorted((row["k"], row["n"]) for row in [*before.to_pylist(), *rows.to_pylist()])
+        ends = [("a", -1), ("b", -11), ("c", -100), ("d", -1), ("e", -1), ("z", -1)]
+        twice = [("a", 1), ("e", 1)] * 2  # by the query that went on, and by the one from the savepoint
+        assert given == sorted([*ends, ("a", 2), ("a", 3), ("b", 11), ("d", 1), ("z", 1), *twice])
+        stream, sender = session.memory_stream("k string, at bigint")
+        sender.send([{"k": "a", "at": 1}])
+        bounded = stream.watermark("at", 0).key_by("k").process(Forgets(), returns="n bigint", state=Count, initial=initial)
+        assert sorted((r["k"], r["n"]) for r in bounded.collect().to_pylist()) == [("a", -2), ("a", 2), ("b", -10), ("c", -100)]
+
+
+@pytest.mark.spark
+def test_initial_states_are_refused_on_spark(session: Session, tmp_path: Path) -> None:
+    stream, sender = session.memory_stream("k string, at bigint")
+    sender.send([{"k": "a", "at": 1}])
+    initial = [{"k": "a", "n": 1}]
+    plan = stream.watermark("at", 0).key_by("k").process(Forgets(), returns="n bigint", state=Count, initial=initial)
+    for run in (plan.collect, lambda: plan.start(MemorySink(), checkpoint=tmp_path / "c"), plan.to_dataframe):
+        with pytest.raises(PlanError, match=r"initial states are not given to Spark.*begin in process"):
+            run()
 
 
 @attrs.define

@@ -9,17 +9,21 @@ import attrs
 
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.errors import ColumnError, PlanError, shown, unknown_column
+from krishiv_py.lazy import lazy
 from krishiv_py.plan.absence import COLUMNS, absence
 from krishiv_py.plan.checks import a_text, is_collection, one_of
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.operation import passing
 from krishiv_py.plan.options.late import OnError
-from krishiv_py.plan.processing import AtEnd, LateRowsTo, ProcessFn, ProcessOrder, processing
-from krishiv_py.plan.row_classes import check_row_class, row_fields, state_class
+from krishiv_py.plan.processing import AtEnd, LateRowsTo, ProcessFn, ProcessOrder, initial_states, processing
+from krishiv_py.plan.row_classes import as_values, check_row_class, row_fields, state_class
 from krishiv_py.plan.schema import SchemaLike, as_schema, check_key_type
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages.results import ResultStream
+    from krishiv_py.display import arrivals
+else:
+    arrivals = lazy("krishiv_py.display.arrivals")
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -107,6 +111,7 @@ class ProcessMethods(OptionMethods):
         version: str | None = None,
         late: LateRowsTo = "side_output",
         renamed: Mapping[str, str] | None = None,
+        initial: Any = None,
     ) -> ResultStream:
         """Call a function of your own for the rows and the timers of each key, in order of event time (SEMANTICS §14).
 
@@ -151,6 +156,9 @@ class ProcessMethods(OptionMethods):
         renamed : mapping, optional
             Former names of fields of the state, with those that they have now: ``{"orders": "count"}``. State of a savepoint
             is read by the former name where it has one. It may stay in the plan.
+        initial : pyarrow.Table or frame or list of dict, optional
+            States that keys have when a query begins: the columns of the key, and fields of the state; others have their
+            defaults. A query that goes on from a checkpoint or a savepoint has its own. Queries in process only.
 
         Returns
         -------
@@ -214,10 +222,12 @@ class ProcessMethods(OptionMethods):
             then = "results have the key and the time of the call anyway"
             hint = f'leave it out of `returns`, or write event_time="{doubled[0]}"' if doubled[0] == time else "leave it out"
             raise ColumnError("a column of `returns` is the key or the time", got=shown(doubled[0]), then=then, hint=hint)
+        record = None if state is None else state_class(state, as_schema)
+        keys = [self._row_schema().field(key) for key in self._draft.keys]
         operation = processing(
             function,
             given,
-            None if state is None else state_class(state, as_schema),
+            record,
             order=order,
             order_by=tuple(columns),
             at_end=at_end,
@@ -228,6 +238,7 @@ class ProcessMethods(OptionMethods):
             version=version,
             late=late,
             renamed=renamed,
+            initial=None if initial is None else initial_states(_columns_of(initial), keys, record),
         )
         if doubled := [f.name for f in operation.state_fields if f.name in self._draft.keys]:
             hint = "give the field another name: ctx.key has the key"
@@ -244,3 +255,12 @@ class ProcessMethods(OptionMethods):
             then = "results have the time of their call in this column, and not that of the key"
             hint = f'write .key_by(col("{time}").alias("key"))'
             raise ColumnError("the time column is a key", got=shown(time), then=then, hint=hint)
+
+
+def _columns_of(rows: Any) -> dict[str, list[Any]]:
+    """Return the columns of a table, or of a list of rows, as Python lists: a dict is a map, or an object of a class."""
+    listed = [as_values(row) for row in rows] if isinstance(rows, (list, tuple)) else None
+    if listed is not None and all(isinstance(row, dict) for row in listed):
+        return {name: [row.get(name) for row in listed] for name in dict.fromkeys(name for row in listed for name in row)}
+    table = arrivals.as_table(rows, "initial")
+    return {name: table[name].to_pylist() for name in table.column_names}

@@ -12,16 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.grouping import key_hashes, normal_key
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.ordered import KeyRows, OrderedOperator, OrderedStep
+from krishiv_py.kernels.ordered import NEVER, KeyRows, OrderedOperator, OrderedStep
 from krishiv_py.kernels.process.calls import Calls, StepCalls
 from krishiv_py.kernels.process.rounds import Rounds
 from krishiv_py.kernels.process.states import CALLED, CHANGED, FIRED, TIMERS, by_clock
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
+from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.processing import Processing
 from krishiv_py.plan.schema import TimeKind
 
@@ -68,6 +70,17 @@ class ProcessOperator(OrderedOperator):
         columns = [pa.array(has), updates.timer_maps(), *numbers, *updates.fields]
         step.write(keys, live, columns, first, updates.soonest(clock=True))
         return calls.results(), calls.late(step.moment.watermark_us), calls.counters
+
+    def begin(self, bucket: Bucket, states: pa.Table) -> None:
+        """Give the keys of an empty bucket the states that a query begins with."""
+        n, pairs = states.num_rows, zip(self.layout.spec.keys, self.names, strict=True)
+        keys = pa.table({name: normal_key(whole(states[key])) for key, name in pairs} or {"": pa.nulls(n)})
+        fields = [states[field.name.removeprefix(STATE_FIELD)] for field in self.state_fields]
+        no_timers, all_keys = pa.array([[]] * n, pa.map_(pa.string(), pa.int64())), np.ones(n, np.bool_)
+        numbers = [pa.array(np.full(n, 0 if name == FIRED else UNSET)) for name in self.numbers]
+        looks = [pa.array(np.full(n, NEVER))] * 2
+        hashes = key_hashes([keys[name] for name in self.names], n)
+        self.table(bucket).write(keys, hashes, all_keys, [pa.array(all_keys), no_timers, *numbers, *fields, *looks])
 
     def state(self, bucket: Bucket) -> pa.Table:
         """Return for each key its state, its timers by both clocks, how many rows it holds back, and when it was written."""

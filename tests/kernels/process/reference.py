@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -111,12 +111,13 @@ def process(
     ttl: float = END,
     fire: bool = True,
     late_passes: bool = False,
+    initial: Mapping[Any, Any] | None = None,
 ) -> tuple[list[list[tuple[float, Any, Any]]], list[list[dict[str, Any]]], dict[Any, OneKey]]:
     """Return the results of each batch and of the end, the late rows of each batch, and the keys.
 
     The columns are ``k`` and ``at``. The step of a batch is followed by one under the watermark after it.
     """
-    keys: dict[Any, OneKey] = {}
+    keys = {key: OneKey(function, make, ttl, Ctx(key), state=state, written=END) for key, state in (initial or {}).items()}
     watermark = newest = -END
     arrived, steps, late = 0, [], []
 

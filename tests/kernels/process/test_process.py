@@ -577,6 +577,10 @@ def test_maps_of_rows_are_dicts() -> None:
     assert out.results.to_pylist() == [{"k": "a", "at": 1, "m": [("x", 7)], "n": 7}]
 
 
+def _begun(keyed: Any, initial: Any) -> Any:
+    return keyed.process(Silent(), returns="x int", state=Count, initial=initial)
+
+
 def _keyed(key: str) -> Any:
     return stream_of(DDL).watermark("at", 0).key_by(key)
 
@@ -596,6 +600,13 @@ def _wrong(**parts: Any) -> Any:
         (lambda s: s.process(LateTotals(), returns="n bigint"), PlanError, 'late rows go to on_late.*write late="pass"'),
         (lambda s: s.process(_wrong(on_events=1, on_late=1), returns="n bigint"), PlanError, "on_late goes with on_row"),
         (lambda s: s.process(Silent(), returns="n bigint", late="drop"), PlanError, "late"),
+        (lambda s: s.process(Silent(), returns="x int", initial=[]), PlanError, "initial states need a class of state"),
+        (lambda s: _begun(s, [{"n": 1}]), SchemaError, "lack a column of the key.*no column k"),
+        (lambda s: _begun(s, [{"k": "a", "m": 1}]), ColumnError, "initial="),
+        (lambda s: _begun(s, [{"k": "a", "n": "x"}]), SchemaError, "initial states do not fit.*give n as int64"),
+        (lambda s: _begun(s, [{"k": "a", "seen": 7}]), SchemaError, "initial states do not fit.*give seen as list"),
+        (lambda s: _begun(s, [{"k": "a"}, {"k": "a"}]), PlanError, "a key has two initial states"),
+        (lambda s: _begun(s, 7), PlanError, "initial"),
         (lambda s: s.process(Silent(), returns="x int", state=Count, renamed=["n"]), PlanError, "not a dictionary of names"),
         (lambda s: s.process(Silent(), returns="x int", state=Count, renamed={"a": "b"}), ColumnError, "renamed="),
         (lambda s: s.process(Silent(), returns="x int", state=Count, renamed={"n": "seen"}), PlanError, "was renamed, and is"),

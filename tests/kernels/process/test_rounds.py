@@ -15,7 +15,7 @@ from krishiv_py import Context, Events, OperatorError, PlanError, RoundContext, 
 from krishiv_py.kernels.process import rounds
 from krishiv_py.testing import Driver, stream_of
 from tests.examples import scaled
-from tests.kernels.process.reference import process
+from tests.kernels.process.reference import END, process
 from tests.kernels.process.test_process import DDL, Count, Poisoned, Random, _cut, _given, _rows, _wanted
 
 RETURNS = "what string, n bigint"
@@ -356,6 +356,26 @@ def test_state_lives_from_its_last_write(seed: int, made: Any, monkeypatch: pyte
     steps, _, _ = process(batches, SomeWrites(), Count, lag=lag, ttl=ttl, fire=fire)
     options: dict[str, Any] = {"returns": RETURNS, "state": Count, "ttl": ttl, "at_end": "fire" if fire else "seen"}
     driver = Driver(stream_of(DDL).watermark("at", lag).null_keys("group").key_by("k").process(made(), **options))
+    for batch, wanted in zip([*batches, None], steps, strict=True):
+        out = driver.close() if batch is None else driver.send(batch)
+        assert _given(out.results.to_pylist()) == _wanted(wanted)
+
+
+@pytest.mark.parametrize("made", [SomeWrites, SomeWritesByRound, SomeWritesByBoth])
+@pytest.mark.parametrize("seed", range(scaled(12)))
+def test_keys_begin_with_the_states_that_are_given(seed: int, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "FEW", 3)
+    monkeypatch.setattr(rounds, "LONG", 2)
+    draw = random.Random(seed)
+    lag, ttl, batches = draw.choice([0, 4]), draw.choice([None, 9]), _cut(_rows(draw), draw)
+    given = {key: Count(draw.randrange(99), [draw.randrange(9)] * draw.randrange(3)) for key in ("a", None, "never")}
+    rows = [{"k": key, "n": state.n, "seen": list(state.seen)} for key, state in given.items()]
+    schema = pa.schema({"k": pa.string(), "n": pa.int32(), "seen": pa.list_(pa.int64())})
+    initial = draw.choice([rows, pa.Table.from_pylist(rows, schema)])
+    steps, _, _ = process(batches, SomeWrites(), Count, lag=lag, ttl=ttl or END, initial=given)
+    options: dict[str, Any] = {"returns": RETURNS, "state": Count, "ttl": ttl, "initial": initial}
+    driver = Driver(stream_of(DDL).watermark("at", lag).null_keys("group").key_by("k").process(made(), **options))
+    assert sorted(str(row["k"]) for row in driver.state().to_pylist()) == ["None", "a", "never"]
     for batch, wanted in zip([*batches, None], steps, strict=True):
         out = driver.close() if batch is None else driver.send(batch)
         assert _given(out.results.to_pylist()) == _wanted(wanted)
