@@ -263,6 +263,35 @@ def test_initial_states_are_refused_on_spark(session: Session, tmp_path: Path) -
             run()
 
 
+@pytest.mark.parametrize("last", [None, 2])
+@pytest.mark.parametrize("made", [Random, RandomRounds])
+def test_a_capture_is_replayed(made: Any, last: int | None, tmp_path: Path) -> None:
+    """Batches of a query give the same results in a driver, from the state before the first of them."""
+    draw = random.Random(11)
+    batches, initial = _cut(_rows(draw), draw), [{"k": "a", "n": 40}]
+    assert len(batches) > 4
+
+    def plan(stream: Any) -> Any:
+        keyed = stream.watermark("at", 8).key_by("k")
+        return keyed.process(made(11), returns=RETURNS, state=Count, ttl="1 minute", initial=initial)
+
+    with Session.in_process(workers=2) as session:
+        stream, sender = session.memory_stream(DDL, spool=str(tmp_path / "spool"))
+        sink = MemorySink()
+        query = plan(stream).start(sink, checkpoint=tmp_path / "c", keep_batches=50)
+        for batch in batches:
+            sender.send(batch)
+            query.process_all_available()
+        query.stop()
+        path = session.capture(str(tmp_path / "c"), plan(stream), str(tmp_path / "capture"), last=last)
+        wanted = sink.table()
+    driver = Driver.from_capture(path, plan(stream_of(DDL)))
+    tables = [driver.next_batch().results for _ in range(driver.batches_left)]
+    given = [row for table in tables for row in table.to_pylist()]
+    assert wanted is not None and given and given == wanted.to_pylist()[-len(given) :]
+    assert last is not None or len(given) == wanted.num_rows
+
+
 @attrs.define
 class Small:
     """State before fields are renamed."""
