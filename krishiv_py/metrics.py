@@ -19,6 +19,10 @@ name                                  kind     meaning
 ``duplicate_events_total``            counter  rows that ``drop_duplicates`` did not let pass
 ``limited_rows_total``                counter  rows refused by ``max_rows_per_window``, or ``max_rows_per_key`` of a join
 ``limited_results_total``             counter  look-back results over the newest ``max_rows_per_key`` rows of their range only
+``function_calls_total``              counter  rows and timers that process functions were called for
+``failed_function_calls_total``       counter  calls of process functions that raised, and were undone
+``refused_function_calls_total``      counter  calls of process functions that refused their row
+``dropped_timers_total``              counter  timers that were left when the input ended
 ``pending_window_count``              untyped   ``progress.open_windows``
 ``state_rows``                        gauge    rows and partial aggregates in state; the number of keys is not known
 ``state_bytes``                       gauge    bytes of state
@@ -221,6 +225,10 @@ SHOWN: Final = (
     _counted("duplicate_events", "Rows that drop_duplicates did not let pass", "duplicates", always=False),
     _counted("limited_rows", "Rows refused by max_rows_per_window, or by max_rows_per_key of a join", "limited", always=False),
     _counted("limited_results", "Results over the newest max_rows_per_key rows only", "limited_results", always=False),
+    _counted("function_calls", "Rows and timers that process functions were called for", "calls", always=False),
+    _counted("failed_function_calls", "Calls of process functions that raised, and were undone", "failed_calls", always=False),
+    _counted("refused_function_calls", "Calls of process functions that refused their row", "refused", always=False),
+    _counted("dropped_timers", "Timers that were left when the input ended", "timers_dropped", always=False),
     # a gauge but in name: the ending is one of histograms, which Prometheus' own check lets pass only where no type is given
     MetricSamples("pending_window_count", "Windows open, as in the progress", "untyped", lambda p: {"": p.open_windows}),
     _gauge("state_rows", "Rows and partial aggregates in state", lambda p: p.open_rows),

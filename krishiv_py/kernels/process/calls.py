@@ -229,6 +229,7 @@ class Calls(StepCalls):
             ctx.key = values[key]
             run = _KeyRun(self, key, ctx, (states.state(key), states.due(key)), states.numbers(key), low, careful=careful)
             run.all(rows[TIME].to_numpy().tolist(), self._objects(rows), ends=False)
+            self.count("calls", run.made)
             states.put(key, run.state, run.due, (run.called, run.fired, run.changed))
         self.collect()
 
@@ -286,6 +287,7 @@ class Calls(StepCalls):
             run = _KeyRun(self, key, ctx, (states.stored_state(key), before), numbers, low, careful=True)
             run.all(times, again)
             states.timers[key] = before
+        self.count("calls", run.made)
         states.states[key] = run.state
         states.called[key], states.fired[key], states.changed[key] = run.called, run.fired, run.changed
 
@@ -352,7 +354,7 @@ class _KeyRun:
         Whether each call works on a copy of the state, so that it can be undone.
     """
 
-    __slots__ = ("called", "calls", "careful", "changed", "contents", "ctx", "due", "fired", "first", "key", "state")
+    __slots__ = ("called", "calls", "careful", "changed", "contents", "ctx", "due", "fired", "first", "key", "made", "state")
 
     def __init__(
         self, calls: Calls, key: int, ctx: Context, before: Before, numbers: Numbers, first: int, *, careful: bool = False
@@ -361,12 +363,15 @@ class _KeyRun:
         self.state, self.due = before
         self.called, self.fired, self.changed = numbers
         self.contents: Any = None
+        self.made = 0
+        """The number of rows and timers that were handed to the function."""
         ctx._enter(self.due)
 
     def all(self, times: list[int], rows: list[Any], *, ends: bool = True) -> None:
         """Make all calls; `ends` says whether the step ends with them for this key."""
         calls, ctx = self.calls, self.ctx
         on_row, in_time = calls.on_row, calls.in_time
+        self.made += len(times)
         plain = not self.careful and calls.ttl_us is None
         least = ctx._least()
         for place, (time_us, row) in enumerate(zip(times, rows, strict=True)):
@@ -406,6 +411,7 @@ class _KeyRun:
         calls, ctx = self.calls, self.ctx
         on_late = calls.on_late
         assert on_late is not None
+        self.made += len(rows)
         for place, row in enumerate(rows):
             self.fired = 0
             self._call(max(self.called, calls.settled_us), "on_late", partial(_swapped, on_late, row, ctx), place)
@@ -520,6 +526,7 @@ class _KeyRun:
         del self.due[name]
         ctx._least()
         self.fired += 1
+        self.made += 1
         if self.fired > MOST_TIMERS:
             ctx._now = time_us
             raise endless_timers(f"timer {said!r}{self._place()}")

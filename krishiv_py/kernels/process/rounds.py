@@ -253,6 +253,7 @@ class Rounds(StepCalls):
         if (endless := np.flatnonzero(states.fired[keys] > MOST_TIMERS)).size:
             place = int(endless[0])
             raise endless_timers(f"timer {names[place]!r}{self.place_of(int(keys[place]), int(times[place]))}")
+        self.count("calls", len(keys))
         self._try(_Round(keys, rows, names, times))
 
     def _try(self, events: _Round) -> None:

@@ -365,6 +365,7 @@ def test_p18_a_call_that_fails_is_undone(cut: int) -> None:
     assert given == ["1 [2]", "2 [2, 4]", "t2", "3 [2, 4, 8]", "t4", "t8"]
     assert late == [(3, "ValueError: odd"), (5, "ValueError: odd"), (6, "a third"), (7, "ValueError: odd")]
     assert (driver.counters["failed_calls"], driver.counters["refused"]) == (3, 1)
+    assert driver.counters["calls"] == 7 + 3
 
 
 def test_an_error_names_callback_key_and_time() -> None:
