@@ -286,8 +286,9 @@ def test_a_capture_is_replayed(made: Any, last: int | None, tmp_path: Path) -> N
         path = session.capture(str(tmp_path / "c"), plan(stream), str(tmp_path / "capture"), last=last)
         wanted = sink.table()
     driver = Driver.from_capture(path, plan(stream_of(DDL)))
-    tables = [driver.next_batch().results for _ in range(driver.batches_left)]
-    given = [row for table in tables for row in table.to_pylist()]
+    given = []
+    while (output := driver.next_batch()) is not None:
+        given += output.results.to_pylist()
     assert wanted is not None and given and given == wanted.to_pylist()[-len(given) :]
     assert last is not None or len(given) == wanted.num_rows
 
