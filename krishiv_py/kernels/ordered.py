@@ -178,7 +178,7 @@ class OrderedOperator:
         due = (rows[LOOK].to_numpy() != NEVER) | (rows[_CLOCK].to_numpy() != NEVER)
         return int(held + np.count_nonzero(due))
 
-    def late_rows(self, rows: pa.Table, reasons: pa.Array, watermark_us: int) -> pa.Table:
+    def late_table(self, rows: pa.Table, reasons: pa.Array, watermark_us: int) -> pa.Table:
         """Return rows of the operator in the late layout."""
         layout, spec = self.layout, self.layout.spec
         working = dict(zip(spec.keys, self.names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))

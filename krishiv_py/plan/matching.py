@@ -12,7 +12,7 @@ from krishiv_py.errors import ColumnError, ExpressionError, PlanError, shown, un
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.selections import First, Last
 from krishiv_py.plan.durations import show_instant, show_us, time_point_us
-from krishiv_py.plan.expressions.expr import Col, Expr, columns_of, identity_of, replaced
+from krishiv_py.plan.expressions.expr import Col, Expr, Field, columns_of, identity_of, replaced
 from krishiv_py.plan.names import free
 from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing, refuse_firings
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
@@ -121,6 +121,8 @@ class ExprReader:
                     return value(*self._of_step(node, where), framed)
                 if isinstance(node, Prev):
                     step, name = self._before(node, where)
+                elif (named := self._of_text(node)) is not None:
+                    step, name = self._column(named, where)
                 elif isinstance(node, Col) and node.name not in {known.name for known in values.values()}:
                     step, name = self._column(node.name, where)
                 else:
@@ -145,6 +147,12 @@ class ExprReader:
                 return step, name
         self.before.append((free(repr(read).replace("`", ""), {*self.columns, *(known for known, _ in self.before)}), read))
         return step, self.before[-1][0]
+
+    def _of_text(self, node: Expr) -> str | None:
+        """Return the name that SQL text means by ``A.price``, which is a field of a column elsewhere."""
+        if isinstance(node, Field) and isinstance(node.arg, Col) and node.arg.name in self.steps:
+            return f"{node.arg.name}.{node.name}"
+        return None
 
     def _column(self, name: str, where: str) -> tuple[str | None, str]:
         """Return the step and the column that a name means."""

@@ -377,7 +377,7 @@ def _part(other: object, where: str) -> Pattern:
         hint = "begin the pattern with it, or write .without(x) between two parts"
         raise PlanError("absent(...) stands at the start of a pattern", got=repr(other), hint=hint)
     if not isinstance(other, Pattern):
-        hint = f'write .{where.lstrip(".")}(step("b", col("kind") == "b"))'
+        hint = 'write step("a") | step("b")' if where == "|" else f'write .{where}(step("b", col("kind") == "b"))'
         raise PlanError(f"{where} takes a part of a pattern", got=shown(other), hint=hint)
     return other
 

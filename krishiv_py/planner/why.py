@@ -146,7 +146,8 @@ def oldest_of_all(
             end_us = None
             without += [stage] if rows.get(name) else []
         else:
-            without += [stage] if rows.get(name) and operation.nature.joins and end_us is None else []
+            tells = operation.nature.joins or operation.by_clock  # of those that follow the clock, state says what waits
+            without += [stage] if rows.get(name) and tells and end_us is None else []
         ends += [] if end_us is None else [(end_us, stage)]
     stalled = [stage for stage in without if watermark_us(stage) == UNSET]
     if without and (not ends or stalled):

@@ -486,7 +486,7 @@ class _Searched:
         op = self.op
         reasons = [LIMIT if one.kind == "limit" else TIMED_OUT for one in found for _ in one.rows]
         rows = pick(self.rows, np.array([row for one in found for row in one.rows], np.int64))
-        return op.late_rows(rows, pa.array(reasons, pa.string()), self.parent.step.moment.watermark_us)
+        return op.late_table(rows, pa.array(reasons, pa.string()), self.parent.step.moment.watermark_us)
 
 
 def _typed(column: Any, type_: pa.DataType) -> Any:

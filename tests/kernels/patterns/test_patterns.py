@@ -290,6 +290,20 @@ def test_state_says_what_is_undecided() -> None:
     assert (row["k"], row["start"], row["due"], row["rows"], row["held_rows"]) == ("k", 5, 105, 2, 1)
 
 
+def test_a_stage_that_waits_says_so() -> None:
+    driver = _driver(A.followed_by(B), within=100)
+    assert driver.why_not_fired().startswith("nothing waits: no row that a match could begin with is undecided")
+    _send(driver, (5, "a"), (6, "x"), (7, "x"))
+    assert driver.why_not_fired().startswith("starts of matches wait for more rows, or for the watermark; ")
+    assert "is not decided; it is decided at 1970-01-01T00:00:00.105000Z at the latest; 1 row waits" in driver.why("k")
+
+
+def test_sql_text_names_steps() -> None:
+    driver = _driver(step("P").then(step("Q", "v > P.v AND Q.v < 9")), measures=last("Q.v").alias("v"))
+    out = driver.send([{"k": "k", "at": at, "c": "", "v": v} for at, v in enumerate([5, 3, 9, 4, 8, 7])])
+    assert [row["v"] for row in out.results.to_pylist()] == [8]
+
+
 def test_rows_that_cannot_begin_a_match_leave_no_state() -> None:
     driver = _driver(A.then(B))
     driver.send([{"k": str(i), "at": i, "c": "x", "v": 0} for i in range(100)])
