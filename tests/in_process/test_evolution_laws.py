@@ -142,6 +142,13 @@ OPERATORS: dict[str, Callable[[Times], Any]] = {
         .key_by("user")
         .tumbling_window(300_000)
     ),
+    "pattern": lambda t: aggregated(
+        keyed(t)
+        .match(kv.step("a").followed_by(kv.step("b", "v > 2")), within="90 s", measures=kv.last("v").alias("v"))
+        .named("match")
+        .key_by("user")
+        .tumbling_window(300_000)
+    ),
     "chain": chain,
     "union": union,
     "window join": lambda t: late_of(left(t).window_join(right(t), "user", window=windows.tumbling(60_000)), t),
