@@ -19,6 +19,7 @@ from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.connectors import delta_source
 from krishiv_py.connectors.kafka.client import connection
 from krishiv_py.errors import KrishivError, PlanError
+from krishiv_py.features import FeatureLog
 from krishiv_py.testing import Capture, Driver, check, replay, stream_of
 from tests.house.test_reference import entries
 
@@ -26,9 +27,9 @@ NAMES: Final = {"path", "folder", "checkpoint", "savepoint", "against", "into", 
 """Parameters that are called so are paths, but for those below."""
 NO_PATHS: Final = {
     *("Malformed(file)", "JsonMethods.get_json_object(path)", "Sender(spool)", "SparkFileSink.write_files(folder)"),
-    "check(against)",
+    *("check(against)", "check_parity(archive)", "Parity(archive)"),
 }
-"""A path in JSON, a plan, and what the library itself passes."""
+"""A path in JSON, a plan, streams, and what the library itself passes."""
 PLAN: Final = stream_of("user string, at bigint").watermark("at", 0).key_by("user").tumbling_window("10 s").agg(count())
 
 
@@ -111,6 +112,7 @@ CALLS: Final[dict[str, tuple[str, Callable[[Session, Path, Any], object]]]] = {
     "Driver(savepoint)": ("savepoint", lambda _s, _h, p: Driver(PLAN, savepoint=p).close().results.to_pylist()),
     "Driver.from_capture(path)": ("capture", lambda _s, _h, p: Driver.from_capture(p, PLAN).batches_left),
     "Driver.savepoint(path)": ("new", lambda _s, _h, p: Driver(PLAN).savepoint(p)),
+    "FeatureLog(path)": ("new", lambda _s, _h, p: FeatureLog(p, key="user", at="at").path),
     "JsonSink(path)": ("new", lambda _s, _h, p: JsonSink(p).path),
     "ParquetSink(path)": ("new", lambda _s, _h, p: ParquetSink(p).path),
     "Query.savepoint(path)": ("new", lambda s, _h, p: saved(s, p)),

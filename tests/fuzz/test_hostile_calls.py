@@ -56,6 +56,7 @@ MADE_BY_THE_LIBRARY = {
 """Made, or called, by the library; changes hold any row. The session's own calls are in test_hostile_sessions.py."""
 CALLED_BY_THE_LIBRARY = {
     "begin",
+    "in_batch",
     "write",
     "commit",
     "abort",
