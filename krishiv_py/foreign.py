@@ -172,8 +172,11 @@ _ON_STREAM: Final = {
     "join_window windowJoin": 'write left.window_join(right, on="user", window=windows.tumbling("1 minute"))',
     "orderBy order_by sort sort_by sort_values sort_index sortWithinPartitions reverse set_sorted": _SORT,
     "limit head take tail slice fetch offset first_row iloc loc at islice gather_every": _FIRST,
-    "rolling expanding ewm shift lag lead diff cumsum cum_sum cumcount pct_change over over_window ffill bfill": _RANGE,
+    "rolling expanding ewm cumsum cum_sum cumcount over over_window ffill bfill": _RANGE,
     "forward_fill backward_fill interpolate rolling_sum rolling_mean": _RANGE,
+    "shift lag lead diff pct_change previous prev": (
+        'write .watermark("at", "5 seconds").key_by("user").with_previous(before=prev("amount"))'
+    ),
     "show print display print_table glimpse execute_and_print": (
         "start it with .start(ConsoleSink()), or try it with krishiv_py.testing.Driver"
     ),
@@ -247,6 +250,7 @@ _ON_STREAM: Final = {
     "matches pairs": "only .lookback_window(...) tells which rows met",
     "on_events": "only .time_interval_window(...) tells events of panes",
     "absent": 'keys are absent by event time: write .watermark("at", "5 seconds").key_by("user").absent("5 minutes")',
+    "with_previous": 'rows before are those of a key: write .key_by("user").with_previous(before=prev("amount"))',
     "match": 'a pattern takes the place of windows: write .key_by("user").match(step("a").then(step("b", "amount > 500")))',
     "process": 'a process function takes the place of windows: write .key_by("user").process(function, returns="n bigint")',
     _AGGREGATE: 'write .agg(count(), sum("x")); udaf(...) makes an aggregate of your own',

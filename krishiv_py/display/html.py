@@ -69,7 +69,7 @@ def plan_html(plan: PlanOutline) -> str:
 
 _TITLES: Final = {
     **{"WindowAggregate": "Windowed aggregation", "Join": "Join", "Deduplicate": "Deduplication", "Rows": "Rows"},
-    **{"Process": "Process function", "Absence": "Absence", "Match": "Pattern"},
+    **{"Process": "Process function", "Absence": "Absence", "Match": "Pattern", "Previous": "Rows before"},
 }
 
 

@@ -26,7 +26,7 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import UNSET
 
 if TYPE_CHECKING:
-    from krishiv_py.kernels import absence, dedup
+    from krishiv_py.kernels import absence, dedup, previous
     from krishiv_py.kernels.joins import asof, interval, windowed
     from krishiv_py.kernels.patterns import operator as patterns
     from krishiv_py.kernels.process import operator as process
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 else:
     absence = lazy("krishiv_py.kernels.absence")
     dedup = lazy("krishiv_py.kernels.dedup")
+    previous = lazy("krishiv_py.kernels.previous")
     patterns = lazy("krishiv_py.kernels.patterns.operator")
     process = lazy("krishiv_py.kernels.process.operator")
     asof = lazy("krishiv_py.kernels.joins.asof")
@@ -148,6 +149,7 @@ _PLAIN: Final[dict[str, Made]] = {
     "deduplication": ("deduplication", lambda spec: dedup.DedupOperator(spec)),
     "absence": ("absence", lambda spec: absence.AbsenceOperator(spec)),
     "match": ("pattern", lambda spec: patterns.PatternOperator(spec)),
+    "previous": ("rows before", lambda spec: previous.PreviousOperator(spec)),
     "process": ("process function", lambda spec: process.ProcessOperator(spec)),
     "as-of join": ("as-of join", lambda spec: asof.AsofOperator(spec)),
     "window join": ("window join", lambda spec: windowed.WindowJoinOperator(spec)),

@@ -425,7 +425,7 @@ class Prev(Aggregate):
 
     _called: ClassVar[str] = "a value of the row before"
     _is_of: ClassVar[str] = "prev is the value of another row"
-    _belongs: ClassVar[str] = 'use it in a pattern: .key_by("user").match(step("rise", col("price") > prev("price")))'
+    _belongs: ClassVar[str] = 'write .key_by("user").with_previous(before=prev("price")), or use it in a pattern'
     arg: Expr
     rows: int = 1
 

@@ -203,7 +203,11 @@ class PlanOutline:
     physical: PhysicalPlan
 
 
-_WHAT: Final = {"Join": "join", "Deduplicate": "deduplication", "Process": "process", "Absence": "absence", "Match": "match"}
+_WHAT: Final = {
+    "Join": "join",
+    "Deduplicate": "deduplication",
+    **{heading: heading.lower() for heading in ("Process", "Absence", "Match", "Previous")},
+}
 """The names in the flow of operations that are not windows, by their heading."""
 
 

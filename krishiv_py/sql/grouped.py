@@ -99,7 +99,7 @@ def aggregate(node: sg.Expression) -> AggCall | None:
 _INSTEAD: Final = {
     "GroupConcat": "write array_join(COLLECT_LIST(CAST(x AS string)), ','), in the order of the event time",
     "PercentileDisc": "write PERCENTILE(x, 0.5), which goes between two values",
-    **dict.fromkeys(("Lag", "Lead"), "write FIRST(x) OVER (...) or LAST(x) OVER (...) of a range of time"),
+    **dict.fromkeys(("Lag", "Lead"), "write LAG(x) OVER (PARTITION BY user ORDER BY ts), with the event time as ts"),
     **dict.fromkeys(
         ("Rank", "DenseRank", "Ntile", "PercentRank", "CumeDist"),
         "write ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY n DESC) AS rn, and rn <= 3 in QUALIFY",

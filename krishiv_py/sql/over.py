@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
@@ -21,6 +21,7 @@ from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col, lit, name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
+from krishiv_py.plan.patterns import prev
 from krishiv_py.sql.grouped import aggregate, aggregates
 from krishiv_py.sql.scope import Column, Env, Ranking, Relation, Role, computed_bound, conjuncts, dotted, role_of_mark
 from krishiv_py.sql.statements import only, refused
@@ -475,6 +476,77 @@ class _Frame:
     excludes: bool
 
 
+_LAG: Final = "write LAG(price) OVER (PARTITION BY symbol ORDER BY ts), with the event time as ts"
+
+
+def has_lag(tree: sg.Select) -> bool:
+    """Return whether an item asks for a row before."""
+    return any(isinstance(w.this, (sg.Lag, sg.Lead)) for e in tree.expressions for w in e.find_all(sg.Window))
+
+
+def lagging(tree: sg.Select, rows: Relation, env: Env) -> tuple[Relation, sg.Select]:
+    """Rows with a column for each LAG, and the query with these columns in the place of OVER.
+
+    Raises
+    ------
+    PlanError
+        For LEAD, another order than that of the event time, several partitions, and other functions next to LAG.
+    """
+    before: dict[str, Any] = {}
+    partitions: list[list[sg.Expression]] = []
+    taken, columns = list(rows.schema.names), list(rows.columns)
+
+    def step(node: sg.Expression) -> sg.Expression:
+        if not isinstance(node, sg.Window):
+            return node
+        only(node, frozenset({"this", "partition_by", "order", "spec", "over"}))
+        call, spec = node.this, node.args.get("spec")
+        if isinstance(call, sg.Lead):
+            hint = "write MATCH_RECOGNIZE (... PATTERN (A B)) with AFTER MATCH SKIP TO NEXT ROW: B is the row after A"
+            raise refused("LEAD", node.sql("spark"), hint)
+        if not isinstance(call, sg.Lag) or spec is not None:
+            raise refused("LAG with other functions OVER, or with a range", tree.sql("spark"), "write a query for each")
+        if call.args.get("default") is not None:
+            raise refused("a third argument of LAG", node.sql("spark"), "write COALESCE(LAG(x) OVER (...), 0)")
+        _by_time(node, rows, _LAG)
+        offset = call.args.get("offset")
+        if offset is not None and not (isinstance(offset, sg.Literal) and offset.is_int):
+            raise PlanError("LAG goes back a number of rows", got=node.sql("spark"), hint="write LAG(x, 2)")
+        name = free(f"lag_{len(before) + 1}", taken)
+        before[name] = prev(rows.expr(call.this), 1 if offset is None else int(offset.name))
+        partitions.append([rows.resolved(p) for p in node.args.get("partition_by") or ()])
+        taken.append(name)
+        columns.append(Column(None, name, name, hidden=True))
+        return dotted([name])
+
+    changed = tree.copy()
+    changed.set("expressions", [_named(e).transform(step) for e in changed.expressions])
+    if any(p != partitions[0] for p in partitions):
+        raise refused("LAG with several partitions", tree.sql("spark"), "write a query for each")
+    source, keys = _keyed(partitions[0], rows.stream, taken)
+    stream = rows.timed(source, env.lag_us).key_by(*keys).with_previous(**before)
+    return Relation(stream, tuple(columns)), changed
+
+
+def _keyed(partition: list[sg.Expression], source: Any, taken: list[str]) -> tuple[Any, list[str]]:
+    """Return rows with a column for each expression that parts them, and the names of what parts them."""
+    keys: list[str] = []
+    for node in partition:
+        expr = expr_of(node)
+        keys.append(expr.name if isinstance(expr, Col) else free("partition", taken))
+        if not isinstance(expr, Col):
+            taken.append(keys[-1])
+            source = source.with_column(keys[-1], expr)
+    return source, list(dict.fromkeys(keys))
+
+
+def _by_time(node: sg.Window, rows: Relation, hint: str) -> None:
+    order = node.args.get("order")
+    by = order.expressions if order is not None else []
+    if len(by) != 1 or by[0].args.get("desc") or rows.resolved(by[0].this) not in [dotted([t]) for t in rows.times]:
+        raise refused("OVER in another order than that of the event time", node.sql("spark"), hint)
+
+
 def looking_back(tree: sg.Select, rows: Relation, env: Env) -> tuple[Relation, sg.Select]:
     """Rows with a column for each OVER, and the query with these columns in the place of OVER.
 
@@ -511,16 +583,10 @@ def looking_back(tree: sg.Select, rows: Relation, env: Env) -> tuple[Relation, s
     changed.set("expressions", [_named(e).transform(step) for e in changed.expressions])
     if any(p != partitions[0] for p in partitions) or len({(f.two_sided, f.excludes) for f in frames}) > 1:
         raise refused("OVER with several partitions or kinds of ranges", tree.sql("spark"), "write a query for each")
-    source, keys = rows.stream, []
-    for node in partitions[0]:
-        expr = expr_of(node)
-        keys.append(expr.name if isinstance(expr, Col) else free("partition", taken))
-        if not isinstance(expr, Col):
-            taken.append(keys[-1])
-            source = source.with_column(keys[-1], expr)
+    source, keys = _keyed(partitions[0], rows.stream, taken)
     longest = max(f.size_us for f in frames)
     ranged = [_ranged(c, f.size_us, longest) for c, f in zip(calls, frames, strict=True)]
-    windowed = rows.timed(source, env.lag_us).key_by(*dict.fromkeys(keys))
+    windowed = rows.timed(source, env.lag_us).key_by(*keys)
     stream = windowed.lookback_window(
         dt.timedelta(microseconds=longest), with_row=True, two_sided=frames[0].two_sided, exclude_self=frames[0].excludes
     ).agg(ranged)
@@ -539,10 +605,8 @@ def _named(item: sg.Expression) -> sg.Expression:
 
 
 def _frame(node: sg.Window, rows: Relation) -> _Frame:
-    order, spec = node.args.get("order"), node.args.get("spec")
-    by = order.expressions if order is not None else []
-    if len(by) != 1 or by[0].args.get("desc") or rows.resolved(by[0].this) not in [dotted([t]) for t in rows.times]:
-        raise refused("OVER in another order than that of the event time", node.sql("spark"), _RANGE)
+    _by_time(node, rows, _RANGE)
+    spec = node.args.get("spec")
     if spec is None or spec.args.get("kind") != "RANGE" or spec.args.get("start_side") != "PRECEDING":
         raise refused("OVER without a range of time", node.sql("spark"), _RANGE)
     only(spec, _SPEC)

@@ -19,7 +19,9 @@ from krishiv_py.sql.over import (
     around_groups,
     bounded,
     deduplicated,
+    has_lag,
     has_rank,
+    lagging,
     looking_back,
     qualified,
     ranking_of,
@@ -258,7 +260,7 @@ def _over(tree: sg.Select, rows: Relation, condition: Expr | None, env: Env) -> 
         ranked, wanted = bounded(with_ranks, wanted, env)
         planned = mapped(ranking.tree, ranked, None)
     else:
-        looked, changed = looking_back(shown, filtered, env)
+        looked, changed = (lagging if has_lag(shown) else looking_back)(shown, filtered, env)
         planned = mapped(changed, looked, None)
     condition = _all_of(wanted, planned)
     return without(planned if condition is None else attrs.evolve(planned, stream=planned.stream.filter(condition)), added)

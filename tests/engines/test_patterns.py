@@ -133,3 +133,49 @@ def test_a_measure_may_change_over_a_savepoint(tmp_path: Path) -> None:
     other = Driver(stream.match(pattern, measures=[count().alias("n"), first("A.v").alias("w")]), savepoint=saved)
     other.send([{"k": "k", "at": 7, "c": "b", "v": 1}])
     assert [(row["n"], row["w"]) for row in other.close().results.to_pylist()] == [(2, 7)]
+
+
+def _with_previous(stream: Any) -> Any:
+    return stream.watermark("at", 4).key_by("k").with_previous(before=prev("v"), two=prev("v", 2))
+
+
+def _values(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row[name] for name in ("at", "k", "v", "before", "two")) for row in table.to_pylist()), key=repr)
+
+
+def _rows_before(session: Session, folder: Path, seed: int) -> None:
+    """See that a query that is stopped and started once, and a bounded run, give what a driver gives."""
+    _, batches = _drawn(seed)
+    driver = Driver(_with_previous(stream_of(DDL)))
+    wanted = _values(pa.concat_tables([*(driver.send(batch).results for batch in batches[:6]), driver.close().results]))
+    stream, sender = session.memory_stream(DDL)
+    sink, plan = MemorySink(), _with_previous(stream)
+    for half in (batches[:3], batches[3:6]):
+        query = plan.start(sink, checkpoint=folder / "checkpoint")
+        for batch in half:
+            sender.send(batch)
+            query.process_all_available()
+        query.stop()
+    query = plan.start(sink, checkpoint=folder / "checkpoint")
+    sender.close()
+    query.process_all_available()
+    query.stop()
+    rows = sink.table()
+    assert rows is not None
+    assert _values(rows) == wanted
+    bounded, sender = session.memory_stream(DDL)
+    for batch in batches[:6]:
+        sender.send(batch)
+    assert _values(_with_previous(bounded).collect()) == wanted
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("seed", range(scaled(4)))
+def test_rows_before_in_process(seed: int, workers: int, tmp_path: Path) -> None:
+    with Session.in_process(workers=workers) as session:
+        _rows_before(session, tmp_path, seed)
+
+
+@pytest.mark.spark
+def test_rows_before_on_spark(session: Session, tmp_path: Path) -> None:
+    _rows_before(session, tmp_path, 1)

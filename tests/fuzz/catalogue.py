@@ -371,6 +371,7 @@ def _stages() -> Iterator[Call]:
     yield Call("match", lambda: timed().key_by("user").match, {**found, "rows": "all", "order_by": "n", "at_end": "seen"})
     limits = {"pattern": one, "within": 5, "timeouts": "side_output", "max_rows_per_key": 5}
     yield Call("match, limits", lambda: timed().key_by("user").match, limits)
+    yield Call("with_previous", lambda: timed().key_by("user").with_previous, {"order_by": "n", "before": kv.prev("n")})
     yield Call("step", lambda: kv.step, {"name": "one", "condition": "n > 1"})
     yield Call("absent, pattern", lambda: kv.absent, {"condition": "n > 1", "within": 5})
     before = {"arg": "n", "rows": 2}

@@ -149,6 +149,14 @@ OPERATORS: dict[str, Callable[[Times], Any]] = {
         .key_by("user")
         .tumbling_window(300_000)
     ),
+    "previous": lambda t: aggregated(
+        keyed(t)
+        .with_previous(rise=kv.col("v") - kv.prev("v"))
+        .named("previous")
+        .select("user", "at", v=kv.coalesce(kv.col("rise"), kv.lit(0)))
+        .key_by("user")
+        .tumbling_window(300_000)
+    ),
     "chain": chain,
     "union": union,
     "window join": lambda t: late_of(left(t).window_join(right(t), "user", window=windows.tumbling(60_000)), t),

@@ -30,6 +30,7 @@ from krishiv_py.plan.matching import (
 )
 from krishiv_py.plan.operation import passing
 from krishiv_py.plan.patterns import AbsentStart, Pattern, absences_of, checked, steps_of
+from krishiv_py.plan.previous import PreviousRows
 from krishiv_py.plan.processing import AtEnd
 from krishiv_py.plan.schema import check_key_type
 from krishiv_py.types import condition_hint, type_text
@@ -130,11 +131,7 @@ class MatchMethods(OptionMethods):
         if doubled := [name for name in names if name in schema.names]:
             hint = f'give the step another name: step("{doubled[0]}_row", ...)'
             raise ColumnError("a step is called like a column", got=shown(doubled[0]), hint=hint)
-        columns = [order_by] if isinstance(order_by, str) or not is_collection(order_by) else list(order_by)
-        for name in columns:
-            if a_text(name, "order_by", 'write order_by="id", or several columns') not in schema.names:
-                raise unknown_column(name, schema.names, "match(order_by=)")
-            check_key_type(name, schema.field(name).type, meant="ordered")
+        order = _ordering(order_by, schema, "match")
         reader = ExprReader(dict.fromkeys(names), schema.names)
         conditions = {
             one.name: None if one.condition is None else reader.condition(one.condition, f"step {one.name}", one.name)
@@ -167,11 +164,70 @@ class MatchMethods(OptionMethods):
             timeouts,
             at_end,
             most,
-            tuple(columns),
+            order,
             self._draft.input.column,
         )
         program.compiled(operation)
         return self._results(self._draft.doing(operation))
+
+    def with_previous(self, *, order_by: str | Sequence[str] = (), **columns: Expr) -> ResultStream:
+        """Add columns of the rows of the same key before each row, in order of event time: ``LAG`` of SQL.
+
+        A row is given once it is settled: when no accepted row before it can come. So its columns are final, and the same
+        however rows came in batches. State holds the last values of each key.
+
+        Parameters
+        ----------
+        order_by : str or sequence of str
+            Columns that order rows of equal time, ascending, nulls last; then rows go by arrival.
+        columns : Expr
+            The new columns: :func:`~krishiv_py.prev`, and what is computed of it and of the columns of the row.
+
+        Returns
+        -------
+        ResultStream
+            The rows with the new columns, and with their own event time.
+
+        Raises
+        ------
+        ColumnError
+            For columns that do not exist, and a name that the rows have.
+        PlanError
+            Without any column, and for what is no expression.
+
+        Examples
+        --------
+        >>> from krishiv_py import col, prev
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> prices = stream_of("symbol string, price bigint, at bigint").watermark("at", 0).key_by("symbol")
+        >>> driver = Driver(prices.with_previous(before=prev("price"), rise=col("price") - prev("price")))
+        >>> _ = driver.send([{"symbol": "s", "price": 5, "at": 1}])
+        >>> driver.send([{"symbol": "s", "price": 7, "at": 2}]).results.to_pylist()
+        [{'symbol': 's', 'price': 5, 'at': 1, 'before': None, 'rise': None}]
+        >>> driver.close().results.to_pylist()
+        [{'symbol': 's', 'price': 7, 'at': 2, 'before': 5, 'rise': 2}]
+        """
+        schema = pa.schema(passing(self._row_schema()))
+        reader = ExprReader((), schema.names)
+        if not columns:
+            raise PlanError("with_previous adds no column", got="no name", hint='write .with_previous(before=prev("price"))')
+        made = []
+        for name, given in columns.items():
+            if name.lower() in (known.lower() for known in schema.names):
+                raise ColumnError("a row has a column of this name", got=shown(name), hint="give the new column another name")
+            if not isinstance(given, Expr):
+                hint = f'write .with_previous({name}=prev("price"))'
+                raise PlanError("a new column is an expression", got=shown(given), hint=hint)
+            read = reader.condition(unnamed(given), f"with_previous({name})", None)
+            if read.values:
+                hint = "aggregate in a window, or name the rows of a pattern with .match(...)"
+                raise ExpressionError(f"with_previous({name}): an aggregate of many rows", got=repr(given), hint=hint)
+            made.append((name, read.expr))
+        before = [pa.field(name, values.measure_type(MatchExpr(node.arg), schema)) for name, node in reader.before]
+        known = pa.schema([*schema, *before])
+        fields = pa.schema([pa.field(name, values.measure_type(MatchExpr(expr), known)) for name, expr in made])
+        order = _ordering(order_by, schema, "with_previous")
+        return self._results(self._draft.doing(PreviousRows(tuple(made), tuple(reader.before), fields, order)))
 
     def _check_names(self, measures: Sequence[str], rows: RowsOf, columns: Sequence[str]) -> None:
         own = [*self._draft.keys, START, END, MATCHED] if rows == "one" else [*columns, STEP, NUMBER, MATCHED]
@@ -192,3 +248,13 @@ def _expression(measure: object) -> Expr:
 
 def _name(measure: Expr) -> str:
     return measure.output_name if isinstance(measure, AggCall) else name_of(measure)
+
+
+def _ordering(order_by: str | Sequence[str], schema: pa.Schema, where: str) -> tuple[str, ...]:
+    """Return the columns that order rows of equal time."""
+    names = [order_by] if isinstance(order_by, str) or not is_collection(order_by) else list(order_by)
+    for name in names:
+        if a_text(name, "order_by", 'write order_by="id", or several columns') not in schema.names:
+            raise unknown_column(name, schema.names, f"{where}(order_by=)")
+        check_key_type(name, schema.field(name).type, meant="ordered")
+    return tuple(names)

@@ -18,20 +18,19 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group_rows
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.errors import OperatorError
-from krishiv_py.kernels.columns.evaluate import evaluate, expr_type
 from krishiv_py.kernels.columns.layout import TIME, whole
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import NEVER, KeyRows, OrderedOperator, OrderedStep, in_result_order
 from krishiv_py.kernels.patterns.program import TAKE, Program, compiled
 from krishiv_py.kernels.patterns.search import ANY_ROW, Found, KeySearch, Question, Settings, SkipError, StepRows
 from krishiv_py.kernels.patterns.values import Columns, MatchRows
+from krishiv_py.kernels.rows_before import RowsBefore
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.key_table import ROW, KeyRowLog
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
 from krishiv_py.kernels.state.window_log import DeadKeys
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.matching import LIMIT, TIMED_OUT, Matching
-from krishiv_py.plan.patterns import Prev
 
 _HELD, _BITS, _START, _UNTIL, _NUMBER = "__held", "__bits", "__start", "__until", "__number"
 _SEEN, _SEEN_BEFORE, _QUIET = "__seen", "__seen_before", "__quiet"
@@ -52,13 +51,11 @@ class PatternOperator(OrderedOperator):
         asked = [number for number, one in enumerate(every) if one is not None and one.values]
         self.asked = sum(1 << number for number in asked)
         self.first = _first_elements(self.program)
-        self.before = [(f"p{i}", name, node) for i, (name, node) in enumerate(operation.before)]
-        types = [expr_type(node.arg, spec.row_schema) for _, _, node in self.before]
-        lists = [pa.field(name, pa.list_(type_)) for (name, _, _), type_ in zip(self.before, types, strict=True)]
+        self.before = RowsBefore(operation.before, spec.row_schema)
         quiet = [_SEEN, _SEEN_BEFORE] if self.program.before is not None else []
         own = [pa.field(name, pa.int64()) for name in (_HELD, _BITS, _START, _UNTIL, _NUMBER, *quiet)]
-        super().__init__(spec, [*own, *lists], operation.order_by)
-        self.more = [pa.field(name, type_) for (_, name, _), type_ in zip(self.before, types, strict=True)]
+        super().__init__(spec, [*own, *self.before.stored], operation.order_by)
+        self.more = list(self.before.fields)
         self.more += [pa.field(_QUIET, pa.int64())] if quiet else []
         rows = [f for f in self.layout.row_schema if f.name not in self.names]
         self.log_fields = [*rows, *self.more]
@@ -160,37 +157,13 @@ class _MatchStep:
         """Return rows with the values of rows before them."""
         op = self.op
         rows = rows.select([*self.op.names, *(f.name for f in op.log_fields if f.name not in {m.name for m in op.more})])
-        if op.before:
-            plain = op.users(rows)
-            for kept, name, node in op.before:
-                values, self.kept[kept] = self._lagged(evaluate(node.arg, plain), node, kept)
-                rows = rows.append_column(name, values)
+        if op.before.fields:
+            columns, self.kept = op.before.of(op.users(rows), self.keys)
+            for field, column in zip(op.before.fields, columns, strict=True):
+                rows = rows.append_column(field, column)
         if op.program.before is not None:
             rows = rows.append_column(_QUIET, self._seen_before(rows))
         return rows
-
-    def _lagged(self, values: pa.Array, node: Prev, kept: str) -> tuple[pa.Array, pa.Array]:
-        """Return the value so many rows before each row, and the last values of each key for the rows to come."""
-        keys, n = self.keys, node.rows
-        lists = whole(keys.stored[kept])
-        had = np.zeros(keys.n, np.int64)
-        had[keys.found] = np.diff(lists.offsets.to_numpy())
-        of_had = np.repeat(np.arange(keys.n), had)
-        order = np.argsort(np.concatenate([of_had, self.ids]), kind="stable")
-        known = lists.values.slice(lists.offsets[0].as_py(), len(of_had)) if len(lists) else values[:0]
-        every = pa.concat_arrays([known, values]).take(pa.array(order))
-        counts = had + np.diff(keys.begins)
-        ends = np.cumsum(counts)
-        begins = ends - counts
-        places = np.empty(len(order), np.int64)
-        places[order] = np.arange(len(order))
-        mine = places[len(of_had) :]
-        source = mine - n
-        lagged = every.take(pa.array(np.maximum(source, 0), mask=source < begins[self.ids]))
-        left = np.minimum(counts, n)
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(left)])
-        last = np.arange(offsets[-1]) - np.repeat(offsets[:-1], left) + np.repeat(ends - left, left)
-        return lagged, pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), every.take(pa.array(last)))
 
     def _seen_before(self, rows: pa.Table) -> pa.Array:
         """Return for each row when a row that may not come before a match was seen last, before its own time."""
@@ -253,7 +226,7 @@ class _MatchStep:
         live = self.held > 0
         if op.numbered:
             live |= self.number > 0
-        if op.before or op.program.before is not None:
+        if op.before.fields or op.program.before is not None:
             live[:] = True
         if self.step.ended:
             live[:] = False

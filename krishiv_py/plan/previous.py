@@ -1,0 +1,72 @@
+"""Rows with values of the rows of their key before them (SEMANTICS §15)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.plan.expressions.expr import Expr
+from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing, refuse_firings
+from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
+from krishiv_py.plan.patterns import Prev
+from krishiv_py.plan.processing import waiting_rows
+
+
+@attrs.frozen(eq=False)
+class PreviousRows(Operation):
+    """Every row gets columns of rows of its key before it, in event time.
+
+    ::
+
+        price       5   7   4
+        prev        ·   5   7
+
+    Attributes
+    ----------
+    columns : tuple of (str, Expr)
+        The new columns, of the row and hidden columns of rows before it.
+    before : tuple of (str, Prev)
+        These values of rows before, by the name of their hidden column.
+    fields : pyarrow.Schema
+        The new columns with their types.
+    order_by : tuple of str
+        The columns that order rows of equal time, nulls last.
+    """
+
+    kind: ClassVar[str] = "previous"
+    nature: ClassVar[OperationTraits] = OperationTraits("Previous")
+    remembers: ClassVar[bool] = True
+    waiting: ClassVar[tuple[str, str]] = ("nothing waits: all rows are settled", "rows wait until no row before them can come")
+    late_by: ClassVar[LateBy] = "time"
+    columns: tuple[tuple[str, Expr], ...]
+    before: tuple[tuple[str, Prev], ...]
+    fields: pa.Schema
+    order_by: tuple[str, ...] = ()
+
+    def identity(self) -> dict[str, str]:
+        return {"before": repr([repr(node) for _, node in self.before]), "order_by": repr(self.order_by)}
+
+    def describe(self) -> str:
+        return f"rows with {', '.join(self.fields.names)} of rows before them"
+
+    def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
+        return explicit.filled(emit="final")
+
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
+        refuse_firings(options, "with_previous", "a row is given once, and is never taken back")
+
+    def result_time(self, time_column: str) -> ResultTime | None:
+        return ResultTime("row", time_column)
+
+    def key_text(self, row: Mapping[str, Any]) -> str | None:
+        return waiting_rows(row["state_held_rows" if "state_held_rows" in row else "held_rows"])
+
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        return tuple(f.name for f in passing(row) if f.name not in self.keys or pa.types.is_floating(f.type))
+
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        return [*passing(row), *self.fields]
