@@ -179,3 +179,49 @@ def test_rows_before_in_process(seed: int, workers: int, tmp_path: Path) -> None
 @pytest.mark.spark
 def test_rows_before_on_spark(session: Session, tmp_path: Path) -> None:
     _rows_before(session, tmp_path, 1)
+
+
+def _waiting(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return how many rows each table of rows that wait has that is read from now on; 0 of other tables."""
+    read, store = list[int](), type(driver._store)
+    plain = store.get
+
+    def get(self: Any, name: str) -> pa.Table:
+        table: pa.Table = plain(self, name)
+        read.append(table.num_rows if name.startswith("match_log") else 0)
+        return table
+
+    monkeypatch.setattr(store, "get", get)
+    return read
+
+
+def _batch(keys: Any, at: int, kind: str) -> pa.Table:
+    return pa.table({"k": pa.array(keys, pa.string()), "at": [at] * len(keys), "c": [kind] * len(keys), "v": [1] * len(keys)})
+
+
+@pytest.mark.parametrize("keys", [1_000, 30_000])
+def test_a_batch_costs_what_it_brings(keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of 50 rows reads a number of tables that does not follow the keys whose starts are undecided."""
+    driver = Driver(_rare())
+    driver.send(_batch([str(n) for n in range(keys)], 0, "a"))
+    read = _waiting(driver, monkeypatch)
+    for number in range(4):
+        driver.send(_batch([str(n * 7) for n in range(50)], 1 + number, "x" if number % 2 else "b"))
+    assert len(read) < 80
+    assert driver.state().num_rows == keys
+
+
+@pytest.mark.parametrize("rows", [1_000, 30_000])
+def test_rows_that_decide_nothing_are_added_to_those_of_a_key_unread(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(_rare())
+    driver.send(_batch(["k"], 0, "a"))
+    driver.send(_batch(["k"] * rows, 1, "x"))
+    for number in range(5):  # tails of the log become one
+        driver.send(_batch(["k"] * 5, 2 + number, "x"))
+    read = _waiting(driver, monkeypatch)
+    for number in range(20):
+        driver.send(_batch(["k"] * 5, 7 + number, "x"))
+    assert sum(read) < 200
+    driver.send(_batch(["k"], 27, "b"))
+    assert [(row["match_start"], row["match_end"]) for row in driver.close().results.to_pylist()] == [(0, 27)]
+    assert sum(read) > rows
