@@ -21,7 +21,7 @@ from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import NEVER, KeyRows, OrderedOperator, OrderedStep, in_result_order
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.store import WRITTEN, Bucket
+from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.absence import LAST_SEEN, SINCE, STATE, Absence
 from krishiv_py.plan.durations import UNSET
 
@@ -83,18 +83,12 @@ class AbsenceOperator(OrderedOperator):
 
     def state(self, bucket: Bucket) -> pa.Table:
         """Return for each key its state, when it was seen last, since when it is absent, and how many rows of it are held."""
-        kind, keys = self.layout.spec.time_kind, self.layout.spec.keys
+        kind = self.layout.spec.time_kind
         rows, held = self.state_rows(bucket)
         since = rows[_SINCE].to_numpy()
-        columns: dict[str, Any] = {key: rows[name] for key, name in zip(keys, self.names, strict=True)}
-        own = {
-            STATE: pa.array(np.where(since == UNSET, "present", "absent").tolist(), pa.string()),
-            LAST_SEEN: unstamp(rows[_SEEN].to_numpy(), kind),
-            SINCE: unstamp(since, kind),
-            "held_rows": pa.array(held),
-            "last_update": unstamp(rows[WRITTEN].to_numpy(), "timestamp"),
-        }
-        return pa.table(columns | {f"state_{name}" if name in columns else name: column for name, column in own.items()})
+        states = pa.array(np.where(since == UNSET, "present", "absent").tolist(), pa.string())
+        times = {LAST_SEEN: unstamp(rows[_SEEN].to_numpy(), kind), SINCE: unstamp(since, kind)}
+        return self.state_table(rows, held, {STATE: states, **times})
 
 
 class _Results:

@@ -12,9 +12,9 @@ a batch costs what it brings and what is due, whatever is held.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import numpy as np
@@ -26,10 +26,11 @@ from krishiv_py.arrays.sorting import sorted_unique
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.aggregates.base import shown_key
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
+from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.key_table import KeyTable
-from krishiv_py.kernels.state.store import Bucket, Section
+from krishiv_py.kernels.state.store import WRITTEN, Bucket, Section
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys
 from krishiv_py.kernels.watermark import floor_watermark
@@ -169,6 +170,28 @@ class OrderedOperator:
             for field in rows.schema
         ]
         return pa.concat_tables([rows, pa.Table.from_arrays(columns, schema=rows.schema)]), counts
+
+    def state_table(
+        self, rows: pa.Table, held: Ints, own: Mapping[str, Any], fields: Mapping[str, Any] | None = None
+    ) -> pa.Table:
+        """Return the state of keys as a table.
+
+        Parameters
+        ----------
+        rows : pyarrow.Table
+            What is stored of the keys.
+        held : ndarray of int64
+            How many rows of each are not settled.
+        own : dict
+            Columns of the operator: ``state_`` is put in front of a name that a key or a field has.
+        fields : dict, optional
+            Columns of the user's own.
+        """
+        keys = {key: rows[name] for key, name in zip(self.layout.spec.keys, self.names, strict=True)}
+        columns = keys | dict(fields or {})
+        last = unstamp(rows[WRITTEN].to_numpy(), "timestamp")
+        more = {**own, "held_rows": pa.array(held), "last_update": last}
+        return pa.table(columns | {f"state_{name}" if name in columns else name: column for name, column in more.items()})
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts keys with a deadline, and rows that were held."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +10,10 @@ import pyarrow as pa
 from krishiv_py.arrays.types import pick
 from krishiv_py.kernels.columns.evaluate import evaluate
 from krishiv_py.kernels.columns.layout import TIME
-from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import NEVER, KeyRows, OrderedOperator, OrderedStep, in_result_order
 from krishiv_py.kernels.rows_before import RowsBefore
 from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.store import WRITTEN, Bucket
+from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.previous import PreviousRows
 
 
@@ -52,6 +51,4 @@ class PreviousOperator(OrderedOperator):
     def state(self, bucket: Bucket) -> pa.Table:
         """Return for each key how many rows of it are held."""
         rows, held = self.state_rows(bucket)
-        columns: dict[str, Any] = {key: rows[name] for key, name in zip(self.layout.spec.keys, self.names, strict=True)}
-        own = {"held_rows": pa.array(held), "last_update": unstamp(rows[WRITTEN].to_numpy(), "timestamp")}
-        return pa.table(columns | {f"state_{name}" if name in columns else name: column for name, column in own.items()})
+        return self.state_table(rows, held, {})

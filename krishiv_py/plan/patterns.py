@@ -108,14 +108,14 @@ class Pattern:
 
     def reluctant(self) -> Pattern:
         """Repeat as rarely as possible."""
-        if not isinstance(self, Repeated):
+        if not isinstance(self, Repetition):
             hint = "write it behind a quantifier: .one_or_more().reluctant()"
             raise PlanError("only what is repeated can be reluctant", got=repr(self), hint=hint)
         return attrs.evolve(self, greedy=False)
 
     def __or__(self, other: Pattern) -> Pattern:
-        mine, others = (part.options if isinstance(part, Either) else (part,) for part in (self, _part(other, "|")))
-        return Either((*mine, *others))
+        mine, others = (part.options if isinstance(part, Alternatives) else (part,) for part in (self, _part(other, "|")))
+        return Alternatives((*mine, *others))
 
     def _children(self) -> tuple[Pattern, ...]:
         return ()
@@ -205,7 +205,7 @@ class Chain(Pattern):
 
 
 @attrs.frozen(eq=False, repr=False)
-class Either(Pattern):
+class Alternatives(Pattern):
     """One of several parts, the first that leads to a match."""
 
     options: tuple[Pattern, ...]
@@ -218,7 +218,7 @@ class Either(Pattern):
 
 
 @attrs.frozen(eq=False, repr=False)
-class Repeated(Pattern):
+class Repetition(Pattern):
     """A part so many times, without end for a `most` of None; as often as possible, or as rarely."""
 
     part: Pattern
@@ -408,11 +408,11 @@ def _sequence(first: Pattern, other: object, where: str, *, relaxed: bool) -> Ch
     return attrs.evolve(chain, links=(*chain.links, link), pending=pending, after=after)
 
 
-def _repeated(part: Pattern, least: int, most: int | None) -> Repeated:
-    if isinstance(part, Repeated):
+def _repeated(part: Pattern, least: int, most: int | None) -> Repetition:
+    if isinstance(part, Repetition):
         hint = "write one quantifier, or put the repeated part into a sequence with others"
         raise PlanError("a part that is repeated cannot be repeated again", got=repr(part), hint=hint)
-    return Repeated(_inner(part), least, most)
+    return Repetition(_inner(part), least, most)
 
 
 def _grouped(part: Pattern) -> str:

@@ -21,7 +21,7 @@ from krishiv_py.plan.aggregates.selections import first, last
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col, replaced
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.matching import MATCHED, NUMBER, STEP
-from krishiv_py.plan.patterns import Chain, Frame, Link, Pattern, Repeated, prev, step
+from krishiv_py.plan.patterns import Chain, Frame, Link, Pattern, Repetition, prev, step
 from krishiv_py.sql.grouped import aggregate, is_aggregate
 from krishiv_py.sql.scope import Column, Env, Relation
 from krishiv_py.sql.statements import refused
@@ -211,7 +211,7 @@ class _PatternReader:
         else:
             return part
         self._at += 1
-        if isinstance(part, Repeated):
+        if isinstance(part, Repetition):
             part = Chain((Link(part),))
         repeated = part.at_least(least) if most is None else part.times(least, most)
         if self._peek() == "?":

@@ -27,7 +27,7 @@ from krishiv_py.kernels.patterns.values import Columns, MatchRows
 from krishiv_py.kernels.rows_before import RowsBefore
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.key_table import ROW, KeyRowLog
-from krishiv_py.kernels.state.store import WRITTEN, Bucket
+from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import DeadKeys
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.matching import LIMIT, TIMED_OUT, Matching
@@ -100,21 +100,18 @@ class PatternOperator(OrderedOperator):
 
     def state(self, bucket: Bucket) -> pa.Table:
         """Return for each key where its oldest undecided start is, when it is decided at the latest, and the rows that wait."""
-        kind, keys = self.layout.spec.time_kind, self.layout.spec.keys
+        kind = self.layout.spec.time_kind
         rows, waiting = self.state_rows(bucket)
         held = rows[_HELD].to_numpy()
         undecided = np.where(held == UNSET, 0, held)
         due = rows[_UNTIL].to_numpy()
-        columns: dict[str, Any] = {key: rows[name] for key, name in zip(keys, self.names, strict=True)}
         start = rows[_START].to_numpy()
         own = {
             "start": _times(start, undecided > 0, kind),
             "due": _times(due, (undecided > 0) & (due != NEVER) & (due != UNSET), kind),
             "rows": pa.array(undecided),
-            "held_rows": pa.array(waiting),
-            "last_update": unstamp(rows[WRITTEN].to_numpy(), "timestamp"),
         }
-        return pa.table(columns | {f"state_{name}" if name in columns else name: column for name, column in own.items()})
+        return self.state_table(rows, waiting, own)
 
 
 def _times(times: Ints, there: Mask, kind: Any) -> pa.Array:
@@ -285,16 +282,16 @@ class _MatchStep:
         order = np.lexsort((rows[ROW].to_numpy(), of))
         rows, of, bits, starts = pick(rows, order), of[order], bits[order], starts[order]
         from_log = order < n_read
-        searched = _Searched(self, rows, of, bits, starts)
-        searched.run()
-        begins = searched.undecided
+        searches = _Searches(self, rows, of, bits, starts)
+        searches.run()
+        begins = searches.undecided
         row_numbers = rows[ROW].to_numpy()
         which = np.flatnonzero(relevant)
         ends = np.searchsorted(of, which, side="right")
         left = np.where(begins < ends, ends - begins, 0)
         self.held[which] = left
-        self.mask[which] = searched.bits
-        self.until[which] = np.where(left > 0, searched.until, NEVER)
+        self.mask[which] = searches.bits
+        self.until[which] = np.where(left > 0, searches.until, NEVER)
         at = rows[TIME].to_numpy()
         some = np.minimum(begins, len(at) - 1)
         self.begun[which] = np.where(left > 0, at[some], UNSET)
@@ -309,7 +306,7 @@ class _MatchStep:
         stay = (position >= place_of_key[of]) & ~from_log
         stays = np.zeros(fresh.num_rows, np.bool_)
         stays[mine[order[stay] - n_read]] = True
-        return (*searched.results(), stays)
+        return (*searches.results(), stays)
 
 
 def _owners(ids: Ints, n: int) -> Ints:
@@ -335,8 +332,8 @@ def _last_before(every: Ints, begins: Ints, ids: Ints, times: Ints) -> Ints:
     return result
 
 
-class _Searched:
-    """The searches of several keys, side by side: what they ask is answered for all of them at once."""
+class _Searches:
+    """Run the searches of several keys side by side: what they ask is answered for all of them at once."""
 
     def __init__(self, parent: _MatchStep, rows: pa.Table, of: Ints, bits: Ints, starts: Mask) -> None:
         self.parent, self.op, self.rows, self.of = parent, parent.op, rows, of

@@ -20,7 +20,7 @@ import attrs
 
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.matching import Matching
-from krishiv_py.plan.patterns import Chain, Either, Pattern, Repeated, Step, absences_of
+from krishiv_py.plan.patterns import Alternatives, Chain, Pattern, Repetition, Step, absences_of
 
 TAKE, SPLIT, LOOP, MATCH = range(4)
 _MOST: Final = 20_000
@@ -94,12 +94,12 @@ class _Compiler:
         if isinstance(part, Step):
             number = self._steps[part.name]
             return self.add(Instruction(TAKE, number, relaxed, 1 << number | without, rest(0)))
-        if isinstance(part, Either):
+        if isinstance(part, Alternatives):
             after = _once(rest)
             return self._either([self.part(option, relaxed, without, after) for option in part.options])
         if isinstance(part, Chain):
             return self._links(part, 0, relaxed, without, rest)
-        assert isinstance(part, Repeated)
+        assert isinstance(part, Repetition)
         return self._repeated(part, relaxed, without, _once(rest))
 
     def _links(self, chain: Chain, place: int, relaxed: bool, without: int, rest: Rest) -> int:
@@ -116,7 +116,7 @@ class _Compiler:
             begin = self.add(Instruction(SPLIT, goto=way, other=begin))
         return begin
 
-    def _repeated(self, part: Repeated, relaxed: bool, without: int, rest: Rest) -> int:
+    def _repeated(self, part: Repetition, relaxed: bool, without: int, rest: Rest) -> int:
         """Write a repetition from its last time to its first; what may not be passed over concerns the first only."""
         after = rest(0)
         if part.most is None:
@@ -130,12 +130,12 @@ class _Compiler:
         then = _goes_to(after) if not without else _once(lambda left: rest(left) if left else after)
         return self._time(part, 0, self.part(part.part, relaxed, without, then), rest(without))
 
-    def _time(self, part: Repeated, number: int, more: int, enough: int) -> int:
+    def _time(self, part: Repetition, number: int, more: int, enough: int) -> int:
         """Write one time of a repetition, which can be left out when there were enough before."""
         return more if number < part.least else self.add(_repetition(part, more, enough))
 
 
-def _repetition(part: Repeated, more: int, enough: int) -> Instruction:
+def _repetition(part: Repetition, more: int, enough: int) -> Instruction:
     """Return what tries one more time first, or going on."""
     return Instruction(LOOP, goto=more, other=enough) if part.greedy else Instruction(LOOP, goto=enough, other=more)
 

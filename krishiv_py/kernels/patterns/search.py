@@ -229,7 +229,7 @@ class KeySearch:
             kind, element, relaxed, wanted, goto, other = code[pc]
             if kind == TAKE:
                 if asked:
-                    fits, place = yield from self._ask_on(element, row, relaxed and bool(taken), wanted)
+                    fits, place = yield from self._next_fit(element, row, relaxed and bool(taken), wanted)
                     if place < 0:
                         return self._give_up()
                 else:
@@ -342,7 +342,7 @@ class KeySearch:
         else:
             came, place = False, last + 1
             while place < over and not came:
-                came = yield from self._asked(element, place, over, in_run=False)
+                came = yield from self._test(element, place, over, in_run=False)
                 place += not came
         if came:
             self._last = max(self._last, place)
@@ -360,22 +360,24 @@ class KeySearch:
         self._decided = max(self._decided, deadline)
         return deadline
 
-    def _ask_on(self, element: int, row: int, relaxed: bool, wanted: int) -> Generator[Question, list[bool], tuple[bool, int]]:
+    def _next_fit(
+        self, element: int, row: int, relaxed: bool, wanted: int
+    ) -> Generator[Question, list[bool], tuple[bool, int]]:
         """Look whether a row fits, and which; -1 to give the start up."""
         while True:
             if row >= self._stop:
                 return False, (-1 if self._beyond(ANY_ROW) else row)
             self._last = max(self._last, row)
-            if (yield from self._asked(element, row, self._stop, in_run=not relaxed)):
+            if (yield from self._test(element, row, self._stop, in_run=not relaxed)):
                 return True, row
             if not relaxed:
                 return False, row
             for other in _bits_of(wanted & ~(1 << element)):
-                if (yield from self._asked(other, row, self._stop, in_run=False)):
+                if (yield from self._test(other, row, self._stop, in_run=False)):
                     return False, row
             row += 1
 
-    def _asked(self, element: int, row: int, stop: int, *, in_run: bool) -> Generator[Question, list[bool], bool]:
+    def _test(self, element: int, row: int, stop: int, *, in_run: bool) -> Generator[Question, list[bool], bool]:
         """Ask whether a row fulfils a condition, together with those that come after it."""
         if not self.settings.asked >> element & 1:
             return bool(self.rows.bits[row] >> element & 1)

@@ -5,7 +5,7 @@ Of each key the operator keeps the state of the user's class, as typed columns, 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import attrs
 import numpy as np
@@ -22,7 +22,7 @@ from krishiv_py.kernels.process.rounds import Rounds
 from krishiv_py.kernels.process.states import CALLED, CHANGED, FIRED, TIMERS, by_clock
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
-from krishiv_py.kernels.state.store import WRITTEN, Bucket
+from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.processing import Processing
 from krishiv_py.plan.schema import TimeKind
@@ -84,18 +84,14 @@ class ProcessOperator(OrderedOperator):
 
     def state(self, bucket: Bucket) -> pa.Table:
         """Return for each key its state, its timers by both clocks, how many rows it holds back, and when it was written."""
-        keys = self.layout.spec.keys
         rows, held = self.state_rows(bucket)
         timers = whole(rows[TIMERS])
         fields = {f.name.removeprefix(STATE_FIELD): rows[f.name] for f in self.state_fields}
-        columns: dict[str, Any] = {key: rows[name] for key, name in zip(keys, self.names, strict=True)} | fields
         own = {
             "timers": _shown(timers, self.layout.spec.time_kind, clock=False),
             "clock_timers": _shown(timers, "timestamp", clock=True),
-            "held_rows": pa.array(held),
-            "last_update": unstamp(rows[WRITTEN].to_numpy(), "timestamp"),
         }
-        return pa.table(columns | {f"state_{name}" if name in columns else name: column for name, column in own.items()})
+        return self.state_table(rows, held, own, fields)
 
 
 def _late_last(keys: KeyRows, rows: pa.Table, late: Mask) -> tuple[KeyRows, pa.Table, Ints]:

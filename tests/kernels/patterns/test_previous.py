@@ -98,7 +98,7 @@ def test_lag_in_sql() -> None:
         ("LAG(v, at) OVER (PARTITION BY k ORDER BY at)", "LAG goes back a number of rows"),
         ("LAG(v) OVER (PARTITION BY k ORDER BY at), LAG(v) OVER (PARTITION BY v ORDER BY at)", "several partitions"),
         (
-            "LAG(v) OVER (PARTITION BY k ORDER BY at), SUM(v) OVER (PARTITION BY k ORDER BY at RANGE '1' SECOND PRECEDING)",
+            "LAG(v) OVER (PARTITION BY k ORDER BY at), SUM(v) OVER (PARTITION BY k ORDER BY at RANGE INTERVAL '1 s' PRECEDING)",
             "LAG with other functions",
         ),
     ],
