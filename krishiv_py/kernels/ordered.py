@@ -134,6 +134,10 @@ class OrderedOperator:
         """Take rows by key in settled order, and write what is kept of the keys; give results, late rows and counters."""
         raise NotImplementedError
 
+    def waiting_elsewhere(self, bucket: Bucket) -> int:
+        """Return what waits in a bucket without a deadline."""
+        return 0
+
     def ends_all(self) -> bool:
         """Return whether each key is looked at when the input ends."""
         return False
@@ -335,7 +339,7 @@ class OrderedStep:
         return StepResult(
             results,
             min(wakeups, default=None),
-            len(self._looks),
+            len(self._looks) + self.op.waiting_elsewhere(self.bucket),
             len(self._held) + len(self.table),
             results.num_rows,
             counters,

@@ -84,6 +84,11 @@ def why_not_fired(
     return f"{text} {_holder(stage, clocks, watermark_us, sources_us, needed, idle)}"
 
 
+def rows_that_wait(stage: StagePlan, open_windows: int, open_rows: int) -> int:
+    """Return how many rows in the state of a stage wait for the watermark; of keys without a deadline none do."""
+    return open_rows if open_windows or not stage.spec.operation.by_clock else 0
+
+
 def _rows_held(rows: int) -> str:
     return f"{rows} rows are in state" if rows > 1 else "1 row is in state"
 

@@ -37,7 +37,7 @@ from krishiv_py.plan.running import STILL_S, Progress, TableVersion, of_stages, 
 from krishiv_py.planner.cut import StagePlan, input_stages, leading_stage
 from krishiv_py.planner.explain import explain
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.planner.why import QueryProgress, in_stage, oldest_of_all, why_not_fired
+from krishiv_py.planner.why import QueryProgress, in_stage, oldest_of_all, rows_that_wait, why_not_fired
 from krishiv_py.redaction import redacted
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.batch import stage_of
@@ -578,7 +578,8 @@ class RunningQuery(OfOneProcess):
     def why_not_fired(self, window_end: TimePoint | None = None, stage: str | None = None) -> str:
         """Say what the window of a `stage` that ends at `window_end` is waiting for; without it the oldest that waits."""
         now, moment = self.progress, self._ledger.moment
-        rows = {name: one.open_rows for name, one in (now.stages or {self._plan.spec.name: now}).items()}
+        every, named = now.stages or {self._plan.spec.name: now}, {one.spec.name: one for one in self._plan.stages}
+        rows = {name: rows_that_wait(named[name], one.open_windows, one.open_rows) for name, one in every.items()}
         stage_plan = self._plan.stages[self._plan.stage_called(stage)]
         end_us = None if window_end is None else time_point_us(window_end, "window_end")
         oldest = None

@@ -39,7 +39,7 @@ from krishiv_py.plan.running import Counters, Progress, of_stages, summed
 from krishiv_py.planner.cut import input_stages, leading_stage
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables, tables_seen
-from krishiv_py.planner.why import QueryProgress, in_stage, oldest_of_all, why_not_fired
+from krishiv_py.planner.why import QueryProgress, in_stage, oldest_of_all, rows_that_wait, why_not_fired
 from krishiv_py.redaction import redacted
 from krishiv_py.runtime.capture import OpenCapture
 from krishiv_py.runtime.closings import keys_as_table
@@ -436,7 +436,7 @@ class Driver(OfOneProcess):
         """
         idle = self._clocks.idle(self.clock.now_us)
         marks = {one.plan.spec.name: self._watermark_us(one) for one in self._stages}
-        rows = {one.plan.spec.name: one.open_rows for one in self._stages}
+        rows = {one.plan.spec.name: rows_that_wait(one.plan, one.open_windows, one.open_rows) for one in self._stages}
         stage_ = self._plan.stages[self._plan.stage_called(stage)]
         end_us = None if window_end is None else time_point_us(window_end, "window_end")
         if end_us is None:

@@ -83,6 +83,10 @@ class PatternOperator(OrderedOperator):
         """See :class:`~krishiv_py.kernels.ordered.OrderedOperator`."""
         return _MatchStep(self, step, keys, rows).run()
 
+    def waiting_elsewhere(self, bucket: Bucket) -> int:
+        """See :class:`~krishiv_py.kernels.ordered.OrderedOperator`."""
+        return len(self.log(bucket)) if self.operation.within_us is None else 0
+
     def ends_all(self) -> bool:
         """Return whether each key is looked at when the input ends."""
         return True

@@ -125,6 +125,9 @@ class KeyRowLog:
         self._schema = pa.schema([*own, *values])
         self._log = KeyedLog(bucket, name, self._schema, self._left)
 
+    def __len__(self) -> int:
+        return len(self._log)
+
     def append(self, rows: pa.Table, hashes: Ints) -> None:
         """Add rows with the columns of keys and values, and their numbers as ``ROW``."""
         columns = {HASH: pa.array(hashes), LIVE: pa.array(np.ones(len(hashes), np.bool_))}
