@@ -140,6 +140,11 @@ def later(row: Any, state: Any, ctx: Any) -> list[dict[str, Any]]:
     return [{"twice": row.n, "due": ctx.time}]
 
 
+def with_rows_before(order_by: Any = "n", before: Any = kv.prev("n")) -> Any:  # noqa: B008  # a frozen value
+    """Add a column of the row before."""
+    return timed().key_by("user").with_previous(order_by=order_by, before=before)
+
+
 def _functions() -> Iterator[Call]:
     one = {"arg": "n"}
     for name, definition in DEFINITIONS.items():
@@ -371,7 +376,8 @@ def _stages() -> Iterator[Call]:
     yield Call("match", lambda: timed().key_by("user").match, {**found, "rows": "all", "order_by": "n", "at_end": "seen"})
     limits = {"pattern": one, "within": 5, "timeouts": "side_output", "max_rows_per_key": 5}
     yield Call("match, limits", lambda: timed().key_by("user").match, limits)
-    yield Call("with_previous", lambda: timed().key_by("user").with_previous, {"order_by": "n", "before": kv.prev("n")})
+    rows_before = {"order_by": "n", "before": kv.prev("n")}
+    yield Call("with_previous", lambda: with_rows_before, rows_before)
     yield Call("step", lambda: kv.step, {"name": "one", "condition": "n > 1"})
     yield Call("absent, pattern", lambda: kv.absent, {"condition": "n > 1", "within": 5})
     before = {"arg": "n", "rows": 2}

@@ -182,7 +182,20 @@ def test_types_in_errors_are_named_as_schema_texts_name_them() -> None:
 
 
 WORD: Final = re.compile(r"(?<![\w.\"'/?&;-])([a-z_]\w+)=(?=[\[{(\"'\w.])")
-SETTINGS: Final = {"dbname", "host", "user", "openjdk", "use_ssl", "tz", "id", "header", "total", "late_rule", "tzinfo"}
+SETTINGS: Final = {
+    "dbname",
+    "host",
+    "user",
+    "openjdk",
+    "use_ssl",
+    "tz",
+    "id",
+    "header",
+    "total",
+    "late_rule",
+    "tzinfo",
+    "before",
+}
 """Parts of addresses, of SQL and of commands, of Python's own calls, and names of a reader's own."""
 
 

@@ -218,10 +218,10 @@ class MatchMethods(OptionMethods):
             if not isinstance(given, Expr):
                 hint = f'write .with_previous({name}=prev("price"))'
                 raise PlanError("a new column is an expression", got=shown(given), hint=hint)
-            read = reader.condition(unnamed(given), f"with_previous({name})", None)
+            read = reader.condition(unnamed(given), f"with_previous: {name}", None)
             if read.values:
                 hint = "aggregate in a window, or name the rows of a pattern with .match(...)"
-                raise ExpressionError(f"with_previous({name}): an aggregate of many rows", got=repr(given), hint=hint)
+                raise ExpressionError(f"with_previous: {name} is an aggregate of many rows", got=repr(given), hint=hint)
             made.append((name, read.expr))
         before = [pa.field(name, values.measure_type(MatchExpr(node.arg), schema)) for name, node in reader.before]
         known = pa.schema([*schema, *before])

@@ -54,7 +54,7 @@ def test_a_row_is_given_when_it_is_settled_and_is_late_nowhere() -> None:
         (lambda s: s.with_previous(v=prev("v")), "has a column of this name"),
         (lambda s: s.with_previous(w=prev("nope")), "there is no column 'nope'"),
         (lambda s: s.with_previous(w="v"), "a new column is an expression"),
-        (lambda s: s.with_previous(w=sum("v")), "an aggregate of many rows"),
+        (lambda s: s.with_previous(w=sum("v")), "w is an aggregate of many rows"),
         (lambda s: s.with_previous(w=prev("v"), order_by="nope"), "there is no column 'nope'"),
         (lambda s: s.with_previous(w=prev("v")).emit("updates"), "knows neither triggers nor emit modes"),
     ],
