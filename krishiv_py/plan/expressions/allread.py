@@ -31,6 +31,7 @@ _OF_NODES: Final[dict[str, str]] = {
     "Unnest": "expressions alias offset",
     "Explode ExplodeOuter _ExplodeOuter Posexplode PosexplodeOuter Inline": "this expressions",
     "Window": "this partition_by order spec over alias",
+    "Lag Lead": "this offset default",
     "WindowSpec": "kind start start_side end end_side exclude",
     "Insert": "this expression",
     "SetItem": "this",
