@@ -102,7 +102,7 @@ def test_the_ways_that_are_reported_can_be_gone() -> None:
     stages = [rows(), rows().key_by("user"), timed(), windowed(), timed().lookback_window(5), results()]
     public = (
         {name for stage in stages for name in dir(stage)}
-        | {*dir(kv.Session), *dir(kv.Query), *dir(kv.Batches), *dir(kv.Expr)}
+        | {*dir(kv.Session), *dir(kv.Query), *dir(kv.Batches), *dir(kv.Expr), *dir(kv.Pattern)}
         | set(kv.__all__)
     )
     public |= {"slice", "to_pylist", "tumbling"}  # of an Arrow table, of krishiv_py.windows

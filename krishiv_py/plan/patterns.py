@@ -35,7 +35,7 @@ class Pattern:
     >>> small.then(big.one_or_more())
     small big+
     >>> small.times(2, 3).without(col("kind") == "confirm").followed_by(big.one_or_more().reluctant())
-    small{2,3} [no (`kind` = 'confirm')] .. big+?
+    small{2,3} [no (kind == 'confirm')] .. big+?
     >>> (small.at_least(2) | big.optional()).then(step("end").zero_or_more())
     (small{2,} | big?) end*
     """
@@ -296,7 +296,7 @@ def absent(condition: Pattern | Expr | str, within: Duration) -> AbsentStart:
     --------
     >>> from krishiv_py import absent, col, step
     >>> absent(col("kind") == "login", within="30 min").then(step("transfer", col("kind") == "transfer"))
-    [no (`kind` = 'login') within 30 minutes] transfer
+    [no (kind == 'login') within 30 min] transfer
     """
     return AbsentStart(Absent(_condition(condition, "absent"), to_us(within, "within")))
 
