@@ -16,7 +16,7 @@ from krishiv_py.plan.expressions.expr import Col, Expr, Field, columns_of, ident
 from krishiv_py.plan.names import free
 from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, passing, refuse_firings
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
-from krishiv_py.plan.patterns import Chain, Frame, Prev, steps_of
+from krishiv_py.plan.patterns import Chain, Frame, Pattern, Prev, Repetition, steps_of
 from krishiv_py.plan.processing import AtEnd, waiting_rows
 
 START, END, MATCHED, STEP, NUMBER = "match_start", "match_end", "matched_at", "step", "match_number"
@@ -315,8 +315,11 @@ class Matching(Operation):
         return [*passing(row), pa.field(STEP, pa.string()), pa.field(NUMBER, pa.int64()), at, *self.fields]
 
 
-def _is_unbounded(pattern: Chain) -> bool:
-    return any(link.relaxed for link in pattern.links) or "+" in repr(pattern) or "*" in repr(pattern)
+def _is_unbounded(pattern: Pattern) -> bool:
+    """Return whether a match may wait for ever: a part passes rows over, or is repeated without an end."""
+    if isinstance(pattern, Chain) and any(link.relaxed for link in pattern.links):
+        return True
+    return (isinstance(pattern, Repetition) and pattern.most is None) or any(map(_is_unbounded, pattern._children()))
 
 
 def unknown_step(name: str, steps: Collection[str], where: str) -> ColumnError:

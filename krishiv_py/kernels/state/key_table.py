@@ -145,10 +145,6 @@ class KeyRowLog:
         """Return the rows of keys with these hashes, in no order."""
         return self._left(self._log.lookup(sorted_unique(hashes)), True)
 
-    def rows(self) -> pa.Table:
-        """Return all rows, with a column that says when they were written."""
-        return self._left(self._log.written(), True)
-
     def drop(self, dead: DeadKeys) -> pa.Table:
         """Take keys out; returns their rows."""
         return self._left(self._log.remove(dead.hashes, dead.rows), True)

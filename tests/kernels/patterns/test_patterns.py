@@ -298,6 +298,24 @@ def test_a_stage_that_waits_says_so() -> None:
     assert "is not decided; it is decided at 1970-01-01T00:00:00.105000Z at the latest; 1 row waits" in driver.why("k")
 
 
+@pytest.mark.parametrize(
+    ("pattern", "endless"),
+    [
+        (A.then(B), False),
+        (step("S", col("v") + 1 > 2).then(B).times(2), False),
+        (A.without(col("v") * 2 > 1).then(B), False),
+        (A.followed_by(B), True),
+        (A.then(B.then(C.zero_or_more())), True),
+        (A.then(B.followed_by(C)), True),
+        (A | B.at_least(2), True),
+    ],
+)
+def test_a_pattern_without_an_end_is_warned_of(pattern: Any, endless: bool) -> None:
+    stream = stream_of(DDL).watermark("at", 0).key_by("k")
+    assert ("the pattern has no end" in str(stream.match(pattern).explain())) == endless
+    assert "the pattern has no end" not in str(stream.match(pattern, within=5).explain())
+
+
 def test_sql_text_names_steps() -> None:
     driver = _driver(step("P").then(step("Q", "v > P.v AND Q.v < 9")), measures=last("Q.v").alias("v"))
     out = driver.send([{"k": "k", "at": at, "c": "", "v": v} for at, v in enumerate([5, 3, 9, 4, 8, 7])])
