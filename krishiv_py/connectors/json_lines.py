@@ -7,10 +7,11 @@ it refuses, or in which it finds another number of rows than there are texts, on
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 import attrs
@@ -357,7 +358,9 @@ class JsonLines:
         for name in (field.name for field in self.schema if pa.types.is_string(field.type)):
             columns[name][begin:] = written(columns[name][begin:])
         if not self.as_written:
-            empty = [i for i in empty if not ObjectNames(rows[i], as_written=False).has_any(known)]
+            small = frozenset(map(str.lower, known))
+            has_none = functools.cache(lambda names: small.isdisjoint(map(str.lower, names)))
+            empty = [i for i in empty if has_none(tuple(rows[i]))]
         reasons.update((begin + i, self._strange(rows[i])) for i in empty)
 
     def _look_up(
@@ -367,20 +370,23 @@ class JsonLines:
         if self.as_written and RepeatingObject not in set(map(type, rows)):
             return
         wanted, texts = frozenset(columns), {name: f"column {name!r} appears twice" for name in columns}
+        of_names: dict[tuple[str, ...], list[tuple[str, str | None]]] = {}  # most objects have the names of one before
         for i, row in enumerate(rows, begin):
             for name in wanted & row.repeated if type(row) is RepeatingObject else ():
                 columns[name][i] = None
                 twice[name][i] = texts[name]
             if self.as_written or wanted <= row.keys():
                 continue
-            names = ObjectNames(row, as_written=False)
-            for name in wanted.difference(row):
-                try:
-                    spelling = names.spelling(name)
-                except ValueError:
+            names = tuple(row)
+            if type(row) is RepeatingObject:
+                spellings = _other_spellings(row, wanted)
+            elif (spellings := of_names.get(names)) is None:
+                spellings = of_names[names] = _other_spellings(row, wanted)
+            for name, spelling in spellings:
+                if spelling is None:
                     twice[name][i] = texts[name]
                 else:
-                    columns[name][i] = None if spelling is None else row[spelling]
+                    columns[name][i] = row[spelling]
 
     def _strange(self, each: Mapping[str, Any]) -> str:
         has = ", ".join(list(each)[:20]) or "nothing"
@@ -598,3 +604,16 @@ def _fast_type(type_: pa.DataType) -> pa.DataType | None:
         plain = all(i == f.type and not is_.is_timestamp(i) for i, f in zip(inners, type_, strict=True))
         return type_ if plain and len(inners) else None
     return None
+
+
+def _other_spellings(row: dict[str, Any], wanted: Set[str]) -> list[tuple[str, str | None]]:
+    """Return the wanted names that an object spells in another case, with its spelling; None for a name that it has twice."""
+    names, found = ObjectNames(row, as_written=False), list[tuple[str, str | None]]()
+    for name in wanted - row.keys():
+        try:
+            spelling = names.spelling(name)
+        except ValueError:
+            found.append((name, None))
+        else:
+            found += [(name, spelling)] if spelling is not None else []
+    return found

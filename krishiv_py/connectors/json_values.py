@@ -115,10 +115,6 @@ class ObjectNames:
             names.setdefault(name.lower(), []).append(name)
         return names
 
-    def has_any(self, names: frozenset[str]) -> bool:
-        """Return whether it has one of some names, maybe twice."""
-        return not names.isdisjoint(self._object) or not self._by_small.keys().isdisjoint(map(str.lower, names))
-
     def spelling(self, name: str) -> str | None:
         """Return how the object spells a name; None if it is missing.
 
