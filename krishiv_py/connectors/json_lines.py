@@ -378,10 +378,11 @@ class JsonLines:
             if self.as_written or wanted <= row.keys():
                 continue
             names = tuple(row)
-            if type(row) is RepeatingObject:
+            spellings = None if type(row) is RepeatingObject else of_names.get(names)
+            if spellings is None:
                 spellings = _other_spellings(row, wanted)
-            elif (spellings := of_names.get(names)) is None:
-                spellings = of_names[names] = _other_spellings(row, wanted)
+                if type(row) is not RepeatingObject:
+                    of_names[names] = spellings
             for name, spelling in spellings:
                 if spelling is None:
                     twice[name][i] = texts[name]
