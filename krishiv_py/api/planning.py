@@ -8,6 +8,7 @@ from krishiv_py.lazy import lazy
 
 if TYPE_CHECKING:
     from krishiv_py.connectors import fit as fit
+    from krishiv_py.kernels.changes import net as net
     from krishiv_py.kernels.columns import evaluate as evaluate
     from krishiv_py.kernels.columns import steps as steps
     from krishiv_py.kernels.joins import lookup as lookup
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 else:
     fit = lazy("krishiv_py.connectors.fit")
     check = lazy("krishiv_py.planner.check")
+    net = lazy("krishiv_py.kernels.changes.net")
     evaluate = lazy("krishiv_py.kernels.columns.evaluate")
     steps = lazy("krishiv_py.kernels.columns.steps")
     lookup = lazy("krishiv_py.kernels.joins.lookup")

@@ -160,6 +160,11 @@ def _of(times: Ints, chosen: Mask) -> Ints:
     return times if chosen.all() else times[chosen]
 
 
+def signs_of(kinds: pa.Array) -> pa.Array:
+    """Return 1 for rows of these change kinds that are added, and -1 for those that are taken back."""
+    return pc.if_else(pc.starts_with(kinds, "-"), pa.scalar(-1, pa.int8()), pa.scalar(1, pa.int8()))
+
+
 def _each(watermark_us: int | Ints, rows: Ints | Mask) -> int | Ints:
     """Return the watermarks of some rows: the same one, or one for each."""
     return watermark_us if isinstance(watermark_us, int) else watermark_us[rows]
@@ -469,13 +474,14 @@ class RowPreparer:
 
     def _untimed(self, rows: pa.RecordBatch) -> PreparedRows:
         """Rows that need no event time: none is refused."""
-        n, layout = rows.num_rows, self.layout
-        columns = [pa.array(np.zeros(n, np.int64)), *(rows.column(name) for name in layout.own)]
-        taken = pa.Table.from_arrays(columns, schema=layout.row_schema)
-        return PreparedRows(taken, self._no_late_rows, {"rows": n}, {})
+        times = np.zeros(rows.num_rows, np.int64)
+        taken = self._accepted(rows, times, None, None, UNSET, None)
+        return PreparedRows(taken, self._no_late_rows, {"rows": rows.num_rows}, {})
 
     def maxima(self, batch: pa.RecordBatch, watermark_us: int, now_us: int, begun_us: int | None = None) -> dict[str, int]:
         """Largest usable event time by source, without judging or reducing the rows."""
+        if not self.spec.time_column:
+            return {}
         left_out: LeftOut = {}
         largest = self._newest(self._steps(batch, watermark_us, now_us, None, left_out), watermark_us, begun_us)
         self._add_left_out(largest, left_out, watermark_us, begun_us)
@@ -633,7 +639,8 @@ class RowPreparer:
             gaps = None if gaps is None else gaps[keep]
         inputs = [self._input(value, where, rows) for value, where in self.layout.inputs]
         keys = [normal_key(rows.column(k)) for k in self.spec.keys]
-        own = [] if gaps is None else [pa.array(gaps)]
+        own = [signs_of(rows.column(self.spec.changes))] if self.spec.changes else []
+        own += [] if gaps is None else [pa.array(gaps)]
         own += [] if spans is None else [pa.array(spans.starts), pa.array(spans.ends)]
         if self.layout.doubts:
             over = late_line_each(watermark_us if keep is None else _each(watermark_us, keep), self.spec.options)

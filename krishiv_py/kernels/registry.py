@@ -27,6 +27,7 @@ from krishiv_py.plan.durations import UNSET
 
 if TYPE_CHECKING:
     from krishiv_py.kernels import absence, dedup, previous
+    from krishiv_py.kernels.changes import changelog, running
     from krishiv_py.kernels.joins import asof, interval, windowed
     from krishiv_py.kernels.patterns import operator as patterns
     from krishiv_py.kernels.process import operator as process
@@ -39,6 +40,8 @@ else:
     absence = lazy("krishiv_py.kernels.absence")
     dedup = lazy("krishiv_py.kernels.dedup")
     previous = lazy("krishiv_py.kernels.previous")
+    changelog = lazy("krishiv_py.kernels.changes.changelog")
+    running = lazy("krishiv_py.kernels.changes.running")
     patterns = lazy("krishiv_py.kernels.patterns.operator")
     process = lazy("krishiv_py.kernels.process.operator")
     asof = lazy("krishiv_py.kernels.joins.asof")
@@ -151,6 +154,8 @@ _PLAIN: Final[dict[str, Made]] = {
     "match": ("pattern", lambda spec: patterns.PatternOperator(spec)),
     "previous": ("rows before", lambda spec: previous.PreviousOperator(spec)),
     "process": ("process function", lambda spec: process.ProcessOperator(spec)),
+    "changelog": ("rows by key", lambda spec: changelog.ChangelogOperator(spec)),
+    "running aggregate": ("aggregates without a window", lambda spec: running.RunningOperator(spec)),
     "as-of join": ("as-of join", lambda spec: asof.AsofOperator(spec)),
     "window join": ("window join", lambda spec: windowed.WindowJoinOperator(spec)),
     "interval join": ("interval join", lambda spec: interval.IntervalJoinOperator(spec)),

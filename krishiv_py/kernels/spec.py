@@ -49,6 +49,8 @@ class OperatorSpec:
         Whether results have the columns that a following stage needs: event time, and what their order goes by.
     arrives_by : tuple of str
         Columns of rows that a stage before gave, which say in which order they arrive.
+    changes : str
+        The column of rows that says whether they are added or taken back; empty where all are added.
     wholes : tuple of (str, tuple of str)
         Hidden aggregates that are false in windows with rows from before a savepoint, and the aggregates that came after it.
     blind_us : int
@@ -78,6 +80,7 @@ class OperatorSpec:
     after: tuple[Prefix, ...] = ()
     followed: bool = False
     arrives_by: tuple[str, ...] = ()
+    changes: str = ""
     wholes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     blind_us: int = UNSET
     early_us: int = UNSET

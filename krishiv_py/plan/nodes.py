@@ -422,7 +422,7 @@ class Stage(SourceNode):
         return ", ".join(map(str, self.operation.aggs)) + output
 
     def detail(self) -> str:
-        if not self.input.column:
+        if self.operation.nature.stateless:
             return self.operation.describe()
         given = f": {self.shown_aggs}" if self.shown_aggs else ""
         return f"{self.operation.describe()} by {self.shown_keys}{given} [{self.options.describe()}]"

@@ -193,6 +193,11 @@ class Operation:
     moves: ClassVar[bool] = False
 
     @property
+    def takes_changes(self) -> bool:
+        """Return whether rows may change, and its results are a table: it takes back what is withdrawn (SEMANTICS §16)."""
+        return False
+
+    @property
     def takes_late(self) -> bool:
         """Return whether the operator gets late rows, too, and says itself what becomes of them."""
         return False

@@ -15,6 +15,7 @@ from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output
 from krishiv_py.plan.aggregates.selections import HIDDEN
 from krishiv_py.plan.aggregates.user import Udaf
+from krishiv_py.plan.changes import OP
 from krishiv_py.plan.durations import show_length, show_us
 from krishiv_py.plan.expressions.expr import Col, columns_of, lit
 from krishiv_py.plan.expressions.trees import walk
@@ -31,6 +32,7 @@ from krishiv_py.plan.nodes import (
     UnionSource,
     names_time,
     prefix_of,
+    stages_read,
     source_of,
     stages_of,
 )
@@ -127,18 +129,19 @@ def _check_whole_rows(node: Stage, rows: str, output: str) -> None:
         raise SchemaError(f"{rows} cannot be whole: columns were left out for their types", got=unfit, then=then, hint=hint)
 
 
-def check_followed(node: Stage) -> None:
-    """Refuse a stage whose results cannot be the rows of another one (SEMANTICS §7).
+def check_followed(node: Stage, operation: Operation | None = None) -> None:
+    """Refuse a stage whose results cannot be the rows of another one (SEMANTICS §7), or of this `operation`.
 
     Raises
     ------
     PlanError
         For results without event time, and results that change.
     """
-    if node.time is None:
+    tables = operation is not None and operation.takes_changes
+    if node.time is None and not (tables and node.operation.takes_changes):
         hint = "end the pipeline here, or use windows by time"
         raise PlanError("results without event time cannot go into another stage", got=node.operation.describe(), hint=hint)
-    if node.options.emit_mode != "final":
+    if node.options.emit_mode != "final" and not (tables and node.options.emit_mode == "retractions"):
         raise PlanError(
             "results that change cannot go into another stage",
             got=f"emit({node.options.emit_mode!r})",
@@ -227,8 +230,8 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
     node.operation.check_columns(schema)
     node.operation.check_options(node.options)
     operation = node.operation.row_by_row(node.options) if node.input.spec.by_row else node.operation
-    if followed:
-        check_followed(node)
+    for _, before in stages_read(rows):
+        check_followed(before, node.operation)
     _check_clock(node)
     source = bottom.schema
     wanted = {*node.operation.keys, *node.operation.carried(schema), node.input.column}
@@ -241,7 +244,8 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
         wanted |= columns_of(call.where) if call.where is not None else set()
     late_columns = _late_columns(node, steps, schema, late, wanted)
     whole = late == "rows"
-    wanted |= {*late_columns, *arrives_by}
+    changes = _changes(bottom)
+    wanted |= {*late_columns, *arrives_by, *([changes] if changes else [])}
     prefix = steps if whole else pruned(steps, wanted)
     needs = tuple(source.names) if whole else needed_columns(steps, wanted, source)
     tried = tuple(call for call in node.operation.aggs if _may_fail(call))
@@ -265,8 +269,14 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
         after=tuple(attrs.evolve(step, input=Node()) for step in after),
         followed=followed,
         arrives_by=arrives_by,
+        changes=changes,
     )
     return spec
+
+
+def _changes(bottom: SourceNode) -> str:
+    """Return the column of the change kind of rows; empty where all are added."""
+    return OP if OP in bottom.envelope else ""
 
 
 def malformed_fields(source: SourceNode) -> Fields:

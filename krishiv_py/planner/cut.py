@@ -286,6 +286,8 @@ def followable(node: Stage) -> Stage:
     schema = Layout(spec).result_schema
     if node.time is not None and node.time.of_row:
         return attrs.evolve(node, schema=schema, time_column=node.time.column)
+    if node.time is None and not node.operation.nature.opens_windows:
+        return attrs.evolve(node, schema=schema, time_column="")
     own = Layout(attrs.evolve(spec, followed=False, output=None)).result_schema.names
     time = time_name([*own, *(name for name, _ in node.operation.result_columns or ())])
     return attrs.evolve(node, schema=schema, time_column=time)

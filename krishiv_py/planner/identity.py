@@ -180,10 +180,12 @@ def _constants(condition: Expr) -> list[str]:
 def _results(stage: Stage) -> _Results:
     """Return the results of a stage, before steps."""
     operation, row = stage.operation, row_schema(stage.input)
-    if operation.nature.gives_rows:
+    if operation.nature.gives_rows and not operation.takes_changes:
         return _rows(stage)
     own = [field.name for field in operation.result_fields(row, pa.null()) or ()]
     columns = {name: _Column() for name in (*own, *operation.carried(row), "window_start", "window_end")}
+    if operation.takes_changes:
+        columns = {name: _Column(steady=False) for name in columns}
     columns |= {key: _Column(frozenset([key])) for key in operation.keys}
     columns |= {name: _Column(steady=False) for name in operation.changing}
     apart, parts = operation.apart_by, None

@@ -11,6 +11,7 @@ from krishiv_py.api.computed import keys_of, visible, with_computed
 from krishiv_py.api.joins import JoinMethods
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
+from krishiv_py.api.stages.changing import TableMethods
 from krishiv_py.api.stages.matched import MatchMethods
 from krishiv_py.api.stages.processed import ProcessMethods
 from krishiv_py.api.stages.windowed import LookBackStream, PaneStream, WindowedStream, checked_options
@@ -451,7 +452,7 @@ class WindowMethods(OptionMethods):
 
 
 @attrs.frozen(eq=False, repr=False)
-class KeyedStream(WindowMethods, JoinMethods, DedupMethods, ProcessMethods, MatchMethods):
+class KeyedStream(WindowMethods, JoinMethods, DedupMethods, ProcessMethods, MatchMethods, TableMethods):
     """Rows with event time and key, ready for windows.
 
     Examples

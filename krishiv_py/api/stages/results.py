@@ -38,7 +38,8 @@ from krishiv_py.plan.nodes import (
     source_of,
 )
 from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns
-from krishiv_py.plan.options.query import ExplicitOptions
+from krishiv_py.plan.operation import Operation
+from krishiv_py.plan.options.query import EmitMode, ExplicitOptions
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.windows import WindowOperation
 
@@ -311,15 +312,16 @@ class ResultStream(TimedStream):
         >>> [(row["page"], row["users"], row["sum_n"]) for row in driver.close().results.to_pylist()]
         [('home', 2, 3)]
         """
-        self._check_followed()
+        if self._output.options.emit_mode != "retractions":
+            self._check_followed()
         return super().key_by(*keys, **named)
 
     def _windowed(self, window: WindowOperation, stage: type[S]) -> S:
         self._check_followed()
         return super()._windowed(window, stage)
 
-    def _check_followed(self) -> None:
-        check.check_followed(self._output)
+    def _check_followed(self, operation: Operation | None = None) -> None:
+        check.check_followed(self._output, operation)
 
     def collect_with_aggs(self, aggs: Sequence[Expr]) -> pa.Table:
         """:meth:`collect` with other aggregates, `aggs`, over the same windows.
@@ -452,7 +454,8 @@ def results_of(stage: StageDraft, runner: Runner, made: list[Stage] | None = Non
     node = _one(made, stage.node())
     checked = cut.stages_for(node)  # the call that was wrong raises the error
     alone = checked[-1].layout.result_schema
-    followed = attrs.evolve(stage, explicit=attrs.evolve(stage.explicit, emit=stage.explicit.emit or "final"))
+    emit: EmitMode = "final" if node.time is not None or not node.operation.takes_changes else node.options.emit_mode
+    followed = attrs.evolve(stage, explicit=attrs.evolve(stage.explicit, emit=stage.explicit.emit or emit))
     before = _one(made, followed.node())
     time = before.time_column
     draft = StageDraft(Watermark(before, time, WatermarkSpec(0)), DefaultLateEventHandler())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.planning import cut, explain, physical
+from krishiv_py.api.planning import cut, explain, net, physical
 from krishiv_py.api.query import BoundedResult, Query, Runner
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.known import BatchConsumer, as_sink
@@ -17,6 +17,7 @@ from krishiv_py.display.lag import LatenessProfile, checked_profile
 from krishiv_py.display.progress import Show
 from krishiv_py.display.text import LaidOut, plan_text
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.plan.changes import OP
 from krishiv_py.plan.checks import PathLike, a_path, a_text, is_collection
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.nodes import Node, StageDraft, Watermark
@@ -132,6 +133,16 @@ def _no_outputs(what: str, got: object) -> PlanError:
     return PlanError(f"{what} takes a list of outputs", got=shown(got), hint=hint)
 
 
+def with_contents(plan: PhysicalPlan, result: BoundedResult) -> BoundedResult:
+    """Return the outcome of a run whose results that are tables are their contents in the end (SEMANTICS §16.1)."""
+    of = {o.name: plan.stages[o.stage].spec.operation.takes_changes and OP in o.schema.names for o in plan.outputs}
+    if not any(of.values()):
+        return result
+    outputs = {name: net.content_of(table) if of[name] else table for name, table in result.outputs.items()}
+    table = net.content_of(result.table) if next(iter(of.values())) else result.table
+    return attrs.evolve(result, table=table, outputs=outputs)
+
+
 def plan_of_rows(node: Node, handler: LateEventHandler, engine: Engine | None, late: LateColumns | None) -> PhysicalPlan:
     """Return the plan of the rows of a `node` as they are: no watermark is needed, and no row is late (SEMANTICS §7.4)."""
     rows = StageDraft(Watermark(node, "", WatermarkSpec(0)), handler, operation=PlainRows()).node()
@@ -188,7 +199,8 @@ class RunMethods:
         >>> result.counters["late"]
         1
         """
-        return self._runner.run_bounded(self._plan("bounded"), progress)
+        plan = self._plan("bounded")
+        return with_contents(plan, self._runner.run_bounded(plan, progress))
 
     def collect(self, *, progress: Show = False) -> pa.Table:
         """Return the results of :meth:`run`, with the same `progress`.

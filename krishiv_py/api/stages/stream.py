@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.changelogs import read_changes
 from krishiv_py.api.computed import keys_of, unnested
 from krishiv_py.api.joins import LookupKeys, looked_up
 from krishiv_py.api.lateness import known_lag_us
 from krishiv_py.api.planning import evaluate, steps
 from krishiv_py.api.query import Runner
+from krishiv_py.api.stages.changing import key_columns, orders_of, table_of
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.api.stages.shown import ShownInALine, some
-from krishiv_py.api.stages.timed import KeyedUntimedStream, TimedStream, by_clock, only_time, partitions_of, timed
+from krishiv_py.api.stages.timed import KeyedUntimedStream, TimedStream, by_clock, only_time, partitions_of, timed, untimed
 from krishiv_py.connectors.sinks.known import given_handler
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.plan.changes import Changelog, ChangelogFormat, Stale
 from krishiv_py.plan.checks import a_function, a_text, column_name, expression, known_column, one_of
-from krishiv_py.plan.durations import Duration
+from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Expr, coalesce, col, lit, name_of
 from krishiv_py.plan.joins import LookupType
 from krishiv_py.plan.nodes import BatchFunction, Expect, Filter, MapBatches, Node, OnFail, Prefix, Project, root_of
@@ -35,6 +38,7 @@ from krishiv_py.plan.options.watermarks import (
 from krishiv_py.plan.schema import SchemaLike, as_schema, checked, left_out, require_columns
 
 if TYPE_CHECKING:
+    from krishiv_py.api.stages.results import ResultStream
     from krishiv_py.planner.physical import Engine, PhysicalPlan
 
 
@@ -418,6 +422,130 @@ class Stream(RunMethods, ShownInALine):
         """
         step, schema = looked_up(self.schema, table, on, columns, how, validity, at, reload)
         return self._then(MapBatches(self._node, step, schema))
+
+    def agg(self, *aggs: Expr | Sequence[Expr], **named: Expr) -> ResultStream:
+        """Aggregate all rows so far, `aggs` and `named` ones, to one row: see :meth:`KeyedStream.agg`.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> Driver(stream_of("n bigint").agg(count())).send([{"n": 1}, {"n": 2}]).results.to_pylist()
+        [{'count': 2, 'op': '+I'}]
+        """
+        return untimed(self).agg(*aggs, **named)
+
+    def from_changelog(
+        self,
+        format: ChangelogFormat,
+        key: str | Sequence[str],
+        *,
+        sequence: str | Expr | Sequence[str | Expr] | None = None,
+        tombstones: Duration | None = None,
+        op: str = "op",
+        ops: Mapping[str, str] | None = None,
+        stale: Stale = "count",
+        changes: Literal["net", "each"] = "net",
+    ) -> ResultStream:
+        """Read rows as changes of a table: its rows by key, which stages and sinks after it follow (SEMANTICS §16.2).
+
+        State has the last row of each key. What a change says of the row before it is not trusted: a row that is equal to the
+        last one gives nothing (``unchanged``), a deletion of a key without a row neither (``unknown_delete``). Changes whose
+        operation is not known go to the late handler with the reason ``bad_op``.
+
+        Parameters
+        ----------
+        format : {"log", "upsert", "debezium"}
+            How a change is written. ``"log"``: a column says what it does, ``+I``, ``+U``, ``-U`` or ``-D``. ``"upsert"``: a
+            row takes the place of the last one of its key, and deletes it where all its other columns are null.
+            ``"debezium"``: columns ``op``, ``before`` and ``after``, or a column ``payload`` with these; the table has the
+            columns of ``after``. Tombstones, in which all of them are null, are passed over.
+        key : str or sequence of str
+            The columns of the key.
+        sequence : str or Expr or sequence, optional
+            What orders the changes of a key, such as a log position: a change at or below the last one of its key is stale. So
+            the table depends neither on the order of arrival nor on changes that come twice. By default the last to arrive
+            counts.
+        tombstones : int or timedelta or str, optional
+            How long the sequence of a deleted key is kept, by the clock; for ever by default. An older change that comes after
+            that would bring the row back: choose it above the disorder.
+        op : str
+            The column of the operation, in a log.
+        ops : dict, optional
+            The operations of a log by their names there: ``{"ins": "+I", "del": "-D"}``.
+        stale : {"count", "side_output"}
+            Only count stale changes, or also hand them to the late handler with the reason ``stale``.
+        changes : {"net", "each"}
+            Give the net change of each key in a batch, or every change.
+
+        Returns
+        -------
+        ResultStream
+            The rows, and ``op``: ``+I`` for a new row, ``-U`` and ``+U`` for one that changes, ``-D`` for one that is gone.
+
+        Raises
+        ------
+        ColumnError
+            For columns that do not exist.
+        ExpressionError
+            For a sequence whose values have no order.
+        SchemaError
+            For changes without the columns of their format.
+        PlanError
+            For another format.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> changes = stream_of("op string, id bigint, city string")
+        >>> customers = changes.from_changelog("log", key="id")
+        >>> driver = Driver(customers.key_by("city").agg(count()))
+        >>> _ = driver.send([{"op": "+I", "id": 1, "city": "Ulm"}, {"op": "+I", "id": 2, "city": "Ulm"}])
+        >>> driver.send([{"op": "+U", "id": 2, "city": "Rom"}]).results.to_pylist()[-1]
+        {'city': 'Rom', 'count': 1, 'op': '+I'}
+        """
+        one_of(format, "format", ("log", "upsert", "debezium"))
+        one_of(stale, "stale", ("count", "side_output"))
+        one_of(changes, "changes", ("net", "each"))
+        after = self.schema if format != "debezium" else None
+        keys = key_columns(key, None if after is None else after.names, "from_changelog")
+        columns, change, wanted = read_changes(format, self.schema, keys, op, ops)
+        order = orders_of(sequence, self.schema, "from_changelog(sequence)")
+        gone_us = None if tombstones is None else to_us(tombstones, "tombstones")
+        rows = self if wanted is None else self.filter(wanted)
+        operation = Changelog(tombstones_us=gone_us, stale=stale, each=changes == "each")
+        return table_of(rows, columns, change, keys, operation, order)
+
+    def latest(self, key: str | Sequence[str], by: str | Expr | Sequence[str | Expr]) -> ResultStream:
+        """Give the row of each `key` that is the largest in `by`, as a table: the newest of every key (SEMANTICS §16.8).
+
+        Of rows that are equal in `by` the largest in their other columns counts, from left to right, so the order of arrival
+        makes no difference. Rows whose `by` is null are put aside, with the reason ``bad_sequence``.
+
+        Parameters
+        ----------
+        key : str or sequence of str
+            The columns of the key.
+        by : str or Expr or sequence
+            What says which row is the newest, such as an event time.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> prices = stream_of("item string, at bigint, price bigint").latest("item", by="at")
+        >>> driver = Driver(prices)
+        >>> driver.send([{"item": "pen", "at": 2, "price": 7}, {"item": "pen", "at": 1, "price": 5}]).results.to_pylist()
+        [{'item': 'pen', 'at': 2, 'price': 7, 'op': '+I'}]
+        """
+        keys = key_columns(key, self.schema.names, "latest")
+        order = orders_of(by, self.schema, "latest(by)")
+        if not order:
+            raise PlanError("latest() needs what says which row is the newest", got="no column", hint='write by="at"')
+        rest = (field for field in self.schema if field.name not in keys and not pa.types.is_nested(field.type))
+        ties = tuple(col(field.name) for field in rest if not pa.types.is_null(field.type))
+        columns = [(name, col(name)) for name in self.schema.names]
+        return table_of(self, columns, lit(True), keys, Changelog(), (*order, *ties))
 
     def watermark(
         self, column: str, lag: Duration | None = None, *, idle_advance: Duration | None = None, clock: RowsClock | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -43,6 +43,7 @@ from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages import stream
+    from krishiv_py.api.stages.results import ResultStream
     from krishiv_py.api.stages.stream import Stream
     from krishiv_py.planner.physical import Engine, PhysicalPlan
 else:
@@ -350,6 +351,12 @@ def _check_union(spec: MultiSourceWatermarkSpec, node: Node, source_column: str 
         raise PlanError(f"a {what} is not a declared source", got=", ".join(map(repr, extra)), hint=hint)
 
 
+def untimed(rows: Stream) -> KeyedStream:
+    """Return rows that need no event time, for operations whose results are tables."""
+    draft = StageDraft(Watermark(rows._node, "", WatermarkSpec(0)), rows.late_handler)
+    return KeyedStream(draft, rows._runner)
+
+
 @attrs.frozen(eq=False, repr=False)
 class KeyedUntimedStream(ShownInALine):
     """A keyed stream that still needs its event time.
@@ -375,6 +382,21 @@ class KeyedUntimedStream(ShownInALine):
 
     def _said(self) -> list[str]:
         return [*self._stream._said(), f"by {some(self.keys)}"]
+
+    def agg(self, *aggs: Expr | Sequence[Expr], **named: Expr) -> ResultStream:
+        """Aggregate all rows of each key so far, `aggs` and `named` ones, without a window: see :meth:`KeyedStream.agg`.
+
+        Examples
+        --------
+        >>> from krishiv_py import count
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> visits = stream_of("user string").key_by("user").agg(count())
+        >>> Driver(visits).send([{"user": "ann"}, {"user": "ann"}]).results.to_pylist()
+        [{'user': 'ann', 'count': 2, 'op': '+I'}]
+        """
+        rows = untimed(self._stream)
+        mark = with_computed(rows._draft.input, self._stream.schema, self._computed)
+        return KeyedStream(attrs.evolve(rows._draft, input=mark, keys=self.keys), rows._runner).agg(*aggs, **named)
 
     def _keyed(self, stream: TimedStream) -> KeyedStream:
         made = dict(self._computed)

@@ -12,9 +12,10 @@ from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.aggregates.numbers import count
-from krishiv_py.plan.aggregates.outputs import outputs
+from krishiv_py.plan.aggregates.outputs import BOUNDS, outputs
 from krishiv_py.plan.aggregates.selections import COMPLETE, Then, bottom_k, collect_list, top_k, whole_since
 from krishiv_py.plan.aggregates.user import Reduce, udaf
+from krishiv_py.plan.changes import RunningAggregation
 from krishiv_py.plan.checks import a_switch, column_name, expression, is_collection
 from krishiv_py.plan.expressions.expr import Expr, Func, StructOf, col, lit, name_of
 from krishiv_py.plan.nodes import StageDraft
@@ -46,10 +47,11 @@ def aggregated(
     items += [_checked(item).alias(column_name(name, "agg")) for name, item in (named or {}).items()]
     if not items:
         raise PlanError("agg() got no aggregate", got="0 aggregates", hint="write .agg(count())")
-    window = draft.operation
-    assert isinstance(window, WindowOperation)
-    calls, output = outputs(items, draft.keys, rows.names, window.carried(rows))
-    return draft.doing(attrs.evolve(window, aggs=calls, result_columns=output))
+    operation = draft.operation
+    assert isinstance(operation, (WindowOperation, RunningAggregation))
+    bounds = BOUNDS if operation.nature.opens_windows else ()
+    calls, output = outputs(items, draft.keys, rows.names, operation.carried(rows), bounds)
+    return draft.doing(attrs.evolve(operation, aggs=calls, result_columns=output))
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -404,6 +404,14 @@ class AggKernel(ABC):
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         """Results of partials."""
 
+    def taking_back(self) -> AggKernel | None:
+        """Return the kernel of the same results that takes rows back by :meth:`negated`; None where rows have to be kept."""
+        return None
+
+    def negated(self, partials: list[pa.Array]) -> list[pa.Array]:
+        """Return the partials that take these back where they are merged."""
+        raise NotImplementedError
+
     def noted(self, func: str) -> str:
         """Return what a checkpoint notes of it, called as `func`: partials of another kind could not be read."""
         return func

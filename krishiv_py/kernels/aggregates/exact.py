@@ -68,6 +68,21 @@ def stored(column: pa.Array) -> LimbPieces:
     return LimbPieces(rows[body], flat[heads[rows[body]]] + inner[body] - 1, flat[body])
 
 
+def negated(column: pa.Array) -> pa.Array:
+    """Return the negatives of numbers kept in state."""
+    if column.null_count == len(column):
+        return column
+    flat = column.flatten().to_numpy(zero_copy_only=False).copy()
+    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    heads = (np.cumsum(lengths) - lengths)[lengths > 0]
+    places = flat[heads].copy()
+    np.negative(flat, out=flat)
+    flat[heads] = places
+    turned = lists(pa.array(flat), np.repeat(np.arange(len(lengths)), lengths), len(lengths))
+    there = pa.array(np.arange(len(lengths)), mask=column.is_null().to_numpy(zero_copy_only=False))
+    return turned.take(there)
+
+
 def joined(parts: list[LimbPieces]) -> LimbPieces:
     """Several lots of pieces as one."""
     if not parts:

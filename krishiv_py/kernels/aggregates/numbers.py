@@ -35,6 +35,7 @@ from krishiv_py.kernels.aggregates.base import (
     with_presence,
 )
 from krishiv_py.kernels.aggregates.exact import Addends, ByGroup, ByRange, Reducer, Terms, exact_sums, nearest, two_product
+from krishiv_py.kernels.aggregates.taken_back import TakenBack
 from krishiv_py.plan.aggregates.numbers import Avg, BitAnd, BitOr, BitXor, Stddev, StddevPop, Sum, VarPop
 from krishiv_py.plan.aggregates.numbers import Count as Counted
 from krishiv_py.plan.aggregates.numbers import Variance as SampleVariance
@@ -88,6 +89,11 @@ def merge_groups(partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
     return columns_of(merge_sums(partials, ByGroup(ids, counts)), present)
 
 
+def negated_sums(partials: list[pa.Array]) -> list[pa.Array]:
+    """Return the negatives of exact sums in state."""
+    return [*(pc.negate(p) for p in partials[:-1]), exact.negated(partials[-1])]
+
+
 def running_sums(partials: list[pa.Array], starts: Ints) -> list[pa.Array]:
     """Exact sums in state, of every prefix."""
     filled = [p.fill_null(0.0) for p in partials[:-1]]
@@ -124,6 +130,12 @@ class FloatSum(AggKernel):
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
         return merge_groups(partials, ids, n)
 
+    def taking_back(self) -> AggKernel:
+        return TakenBack(self, special=True)
+
+    def negated(self, partials: list[pa.Array]) -> list[pa.Array]:
+        return negated_sums(partials)
+
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         return partials[0]
 
@@ -153,6 +165,12 @@ class CountKernel(AggKernel):
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         return partials[0]
+
+    def taking_back(self) -> AggKernel:
+        return self
+
+    def negated(self, partials: list[pa.Array]) -> list[pa.Array]:
+        return [pc.negate(partials[0])]
 
     def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
         return [pa.array(cumulate(numbers(partials[0]), group_starts(ids)))]
@@ -232,6 +250,16 @@ class IntSum(AggKernel):
         np.add.at(counts, ids, earlier)
         return [total, pa.array(counts)]
 
+    def taking_back(self) -> AggKernel:
+        return TakenBack(self, special=False)
+
+    def negated(self, partials: list[pa.Array]) -> list[pa.Array]:
+        total, wraps = partials
+        values = numbers(total.fill_null(0))
+        least = values == np.iinfo(np.int64).min  # its negative is one wrap further
+        turned = pa.array(np.negative(values), mask=total.is_null().to_numpy(zero_copy_only=False))
+        return [turned, pa.array(least.astype(np.int32) - numbers(wraps))]
+
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         wraps = numbers(partials[1])
         if wraps.any():
@@ -277,6 +305,12 @@ class DecimalSum(AggKernel):
         indices = pa.array(order, mask=order < 0)
         return [pc.cast(summed["v_sum"].combine_chunks().take(indices), self.partial_types[0])]
 
+    def taking_back(self) -> AggKernel:
+        return TakenBack(self, special=False)
+
+    def negated(self, partials: list[pa.Array]) -> list[pa.Array]:
+        return [pc.negate(partials[0])]
+
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         try:
             return pc.cast(partials[0], self.result_type)
@@ -301,6 +335,12 @@ class Average(AggKernel):
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
         return [*self.total.merge(partials[:-1], ids, n), *_COUNT.merge(partials[-1:], ids, n)]
+
+    def taking_back(self) -> AggKernel:
+        return TakenBack(self, special=isinstance(self.total, FloatSum))
+
+    def negated(self, partials: list[pa.Array]) -> list[pa.Array]:
+        return [*self.total.negated(partials[:-1]), *_COUNT.negated(partials[-1:])]
 
     def prefixes(self, partials: list[pa.Array], ids: Ints) -> list[pa.Array]:
         return [*self.total.prefixes(partials[:-1], ids), *_COUNT.prefixes(partials[-1:], ids)]
@@ -438,6 +478,13 @@ class VarianceKernel(AggKernel):
         np.add.at(total, ids, numbers(partials[0]))
         cut = len(EXACT) + 1
         return [pa.array(total), *merge_groups(partials[1:cut], ids, n), *merge_groups(partials[cut:], ids, n)]
+
+    def taking_back(self) -> AggKernel:
+        return TakenBack(self, special=True, spread=True)
+
+    def negated(self, partials: list[pa.Array]) -> list[pa.Array]:
+        cut = len(EXACT) + 1
+        return [pc.negate(partials[0]), *negated_sums(partials[1:cut]), *negated_sums(partials[cut:])]
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         counts = numbers(partials[0])

@@ -27,6 +27,8 @@ from krishiv_py.plan.schema import order_name, time_name
 WINDOW: Final = "w"
 """The column of window starts, in tables that have one."""
 TIME: Final = "__t"
+SIGN: Final = "__sign"
+"""1 for a row that is added, and -1 for one that is taken back, where rows change."""
 START: Final = "\x00start"
 """A key column of the library's own, the last: where a window that is known by its end begins."""
 Bounds = tuple[Ints, Ints]
@@ -111,6 +113,10 @@ class Layout:
                 self.inputs.append((value, call.where))
                 input_types.append(type_)
             self.input_of.append(seen[same])
+        taking_back = [kernel.taking_back() for kernel in self.kernels] if spec.changes else []
+        self.takes_back = None not in taking_back
+        """Whether partials alone take back rows that are withdrawn; else rows have to be kept."""
+        self.kernels = [kernel for kernel in taking_back if kernel is not None] if taking_back and self.takes_back else self.kernels
         self.key_names = key_names(spec)
         self.key_types = [spec.row_schema.field(k).type for k in spec.keys]
         keys = [pa.field(n, t) for n, t in zip(self.key_names, self.key_types, strict=True)]
@@ -135,8 +141,9 @@ class Layout:
         )
         """Bounds of windows, which a row brings with it where only a user's assigner knows them."""
         own = [pa.field(n, f.type) for n, f in zip(self.own_names, self.own_fields, strict=True)]
+        sign = [pa.field(SIGN, pa.int8())] if spec.changes else []
         self.row_schema = pa.schema(
-            [pa.field(TIME, pa.int64()), *gap, *doubt, *self.assigned, *keys, *inputs, *self.carried_fields, *own]
+            [pa.field(TIME, pa.int64()), *sign, *gap, *doubt, *self.assigned, *keys, *inputs, *self.carried_fields, *own]
         )
         self.partial_names = [[f"p{i}_{j}" for j in range(len(k.partial_types))] for i, k in enumerate(self.kernels)]
         self.reasons = pa.array(LATE_REASONS)
@@ -210,7 +217,8 @@ class Layout:
         fields = [pa.field(k, t) for k, t in zip(spec.keys, self.key_types, strict=True)]
         own = spec.operation.result_fields(spec.row_schema, bound)
         if own is None:
-            fields += [pa.field("window_start", bound), pa.field("window_end", bound)]
+            windows = ("window_start", "window_end") if spec.operation.nature.opens_windows else ()
+            fields += [pa.field(name, bound) for name in windows]
             fields += [pa.field(c.output_name, k.result_type) for c, k in zip(spec.aggs, self.kernels, strict=True)]
             fields += self.own_fields
         else:
@@ -327,6 +335,8 @@ _START = "window_start"
 
 def handed_fields(spec: OperatorSpec, results: pa.Schema) -> list[pa.Field]:
     """Return the fields of these columns, for `results` that no output was computed of."""
+    if _untimed(spec):
+        return [pa.field(order_name(0), pa.int64())]
     order = [pa.field(order_name(i), type_) for i, type_ in enumerate(_order_types(spec, results))]
     time = _time(spec)
     taken = [*results.names, *(name for name, _ in spec.output or ())]
@@ -335,6 +345,8 @@ def handed_fields(spec: OperatorSpec, results: pa.Schema) -> list[pa.Field]:
 
 def handed_columns(spec: OperatorSpec, results: pa.Table) -> list[pa.ChunkedArray]:
     """Return these columns of `results`."""
+    if _untimed(spec):  # what of a key comes first counts, and all results of a key are of one step of one bucket
+        return [pa.chunked_array([pa.array(np.arange(results.num_rows))])]
     time = _time(spec)
     column = results[time.column]
     raw = column.cast(pa.int64())
@@ -344,6 +356,11 @@ def handed_columns(spec: OperatorSpec, results: pa.Table) -> list[pa.ChunkedArra
         return order
     before = time.before_us(spec.tick_us) // spec.tick_us  # bounds count in units of the time column
     return [pc.subtract(raw, pa.scalar(before, pa.int64())).cast(column.type) if before else column, *order]
+
+
+def _untimed(spec: OperatorSpec) -> bool:
+    """Return whether results have no event time, and no windows of which they would have one."""
+    return spec.operation.result_time(spec.time_column) is None and not spec.operation.nature.opens_windows
 
 
 def _time(spec: OperatorSpec) -> ResultTime:

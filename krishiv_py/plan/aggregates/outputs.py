@@ -75,7 +75,11 @@ def identity_of_columns(columns: Output | None) -> tuple[object, ...] | None:
 
 
 def outputs(
-    items: Sequence[Expr], keys: Sequence[str], rows: Sequence[str], more: Sequence[str] = ()
+    items: Sequence[Expr],
+    keys: Sequence[str],
+    rows: Sequence[str],
+    more: Sequence[str] = (),
+    bounds: Sequence[str] = BOUNDS,
 ) -> tuple[tuple[AggCall, ...], Output | None]:
     """Return the aggregates that the columns `items` need, and the columns where they are more than these aggregates.
 
@@ -89,6 +93,8 @@ def outputs(
         The columns of rows.
     more : sequence of str
         Columns of the result that follow the aggregates.
+    bounds : sequence of str
+        The bounds of the window; none where there is no window.
 
     Raises
     ------
@@ -100,7 +106,7 @@ def outputs(
     plain = tuple(item for item in items if isinstance(item, AggCall))
     if len(plain) == len(items):
         return plain, None
-    known = (*keys, *BOUNDS)
+    known = (*keys, *bounds)
     names = [item.output_name if isinstance(item, AggCall) else name_of(item) for item in items]
     _check_names(names, known)
     calls = AggregateColumns({n.lower() for n in (*names, *known, *more)}, plain)

@@ -1,0 +1,1 @@
+"""Operators whose results are tables that change (SEMANTICS §16)."""

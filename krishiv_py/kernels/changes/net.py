@@ -1,0 +1,64 @@
+"""The net change of a batch: what became of the results of before (SEMANTICS §16.3)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from krishiv_py.arrays.equality import equal_rows
+from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import Ints, pick
+from krishiv_py.plan.changes import AFTER, BEFORE, DELETE, INSERT, OP
+
+
+def net_changes(
+    schema: pa.Schema, before: pa.Table, of_before: Ints, now: pa.Table, of_now: Ints, n: int, *, withdraws: bool
+) -> pa.Table:
+    """Return the changes from results of before to those of now: a result is withdrawn, and then given again.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        That of the changes: the columns of results, and the kind of the change where it `withdraws`.
+    before, now : pyarrow.Table
+        Results of some of `n` keys.
+    of_before, of_now : ndarray of int64
+        The key of each, ascending; each at most once.
+    withdraws : bool
+        Whether what is no longer valid is given, too.
+    """
+    was, is_now = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    was[of_before], is_now[of_now] = np.arange(len(of_before)), np.arange(len(of_now))
+    both = np.flatnonzero((was >= 0) & (is_now >= 0))
+    equal = both[equal_rows(pick(before, was[both]), pick(now, is_now[both]))]
+    was[equal] = is_now[equal] = -1
+    gone, given = np.flatnonzero(was >= 0), np.flatnonzero(is_now >= 0)
+    if not withdraws:
+        return pick(now, is_now[given]).cast(schema)
+    ops = np.concatenate([np.where(is_now[gone] >= 0, BEFORE, DELETE), np.where(was[given] >= 0, AFTER, INSERT)])
+    order = stable_order(np.concatenate([2 * gone, 2 * given + 1]))
+    rows = pick(pa.concat_tables([pick(before, was[gone]), pick(now, is_now[given])]), order)
+    return pa.Table.from_arrays([*rows.columns, pa.array(ops[order], pa.string())], schema=schema)
+
+
+def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """Return a column whose values can be grouped: nested ones by their text."""
+    if not pa.types.is_nested(column.type):
+        return column
+    return pa.array([None if value is None else repr(value) for value in column.to_pylist()], pa.string())
+
+
+def content_of(changes: pa.Table) -> pa.Table:
+    """Return the rows that are left after some changes, in the order in which they were given last, without their kind."""
+    rows = changes.drop_columns([OP])
+    groups = group([comparable(rows[name]) for name in rows.column_names], rows.num_rows)
+    adds = ~pc.starts_with(changes[OP], "-").to_numpy(zero_copy_only=False)
+    left = np.zeros(groups.n, np.int64)
+    np.add.at(left, groups.ids, np.where(adds, 1, -1))
+    last = np.full(groups.n, -1, np.int64)
+    last[groups.ids[adds]] = np.flatnonzero(adds)
+    there = np.flatnonzero(left > 0)
+    there = there[stable_order(last[there])]
+    return pick(rows, np.repeat(last[there], left[there]))

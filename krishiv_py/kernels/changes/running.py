@@ -1,0 +1,278 @@
+"""Aggregates of all rows so far (SEMANTICS §16.5): partials by key in a table, and the net change of each key a batch.
+
+A batch looks up the keys that it has rows of, adds its partials to theirs and writes them again. What was given before is what
+the partials of before come to, so nothing else is kept. Rows that are withdrawn are taken off the sums; where an aggregate
+cannot take them off, the rows of each key are kept instead, equal ones with their number::
+
+    table       a: 5         b: 1
+    batch       a: +2        c: +4
+    results     -U a 5, +U a 7        +I c 4
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.arrays.grouping import group, group_rows, key_hashes
+from krishiv_py.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.errors import OperatorError
+from krishiv_py.kernels.changes.net import comparable, net_changes
+from krishiv_py.kernels.changes.touched import TouchedKeys
+from krishiv_py.kernels.columns.layout import SIGN, Layout
+from krishiv_py.kernels.columns.times import unstamp
+from krishiv_py.kernels.results import StepResult
+from krishiv_py.kernels.spec import Moment, OperatorSpec
+from krishiv_py.kernels.state.key_table import KeyTable
+from krishiv_py.kernels.state.store import WRITTEN, Bucket
+from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
+
+NAME: Final = "running"
+ROWS: Final = "__rows"
+"""How many rows a key has, or how many equal ones are kept."""
+
+
+@attrs.frozen(eq=False)
+class Totals:
+    """Partials of some of the keys of a batch: their numbers, and the partials."""
+
+    of: Ints
+    partials: pa.Table
+
+
+class RunningState(Protocol):
+    """What is kept of the keys."""
+
+    chunk_schema: pa.Schema
+    """The rows of a batch as they are shuffled."""
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """Reduce rows before the shuffle."""
+
+    def add(self, bucket: Bucket, touched: TouchedKeys, fresh: pa.Table, ids: Ints) -> tuple[Totals, Totals]:
+        """Add what came of some keys; return their totals of before, and of now."""
+
+    def totals(self, bucket: Bucket) -> tuple[pa.Table, pa.Table]:
+        """Return all keys, with a column that says when they were written, and their partials."""
+
+    def held(self, bucket: Bucket) -> int:
+        """Return how many entries are in state."""
+
+    def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
+        """Take keys out; returns how many there were."""
+
+
+class KeptTotals:
+    """The partials of each key, and how many rows it has where rows may be withdrawn."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout, self.names = layout, layout.key_names
+        self.changes = bool(layout.spec.changes)
+        counted = [pa.field(ROWS, pa.int64())] if self.changes else []
+        self.values = [*counted, *layout.partial_fields]
+        self.chunk_schema = pa.schema([*layout.key_fields, *self.values])
+        self.schema = pa.schema(self.values)
+        self.partials = [field.name for field in layout.partial_fields]
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        groups = group([rows[k] for k in self.names], rows.num_rows)
+        keys = [pick(rows[k], groups.first) for k in self.names]
+        if not self.changes:
+            created = self.layout.create(rows, groups.ids, groups.n)
+            return pa.Table.from_arrays([*keys, *created], schema=self.chunk_schema)
+        signs = rows[SIGN].to_numpy()
+        counts = np.zeros(groups.n, np.int64)
+        np.add.at(counts, groups.ids, signs)
+        created = _signed(self.layout, rows, signs < 0, groups.ids, groups.n)
+        return pa.Table.from_arrays([*keys, pa.array(counts), *created], schema=self.chunk_schema)
+
+    def add(self, bucket: Bucket, touched: TouchedKeys, fresh: pa.Table, ids: Ints) -> tuple[Totals, Totals]:
+        table = self._table(bucket)
+        stored, places = table.lookup(touched.keys, touched.hashes)
+        known = np.flatnonzero(places >= 0)
+        before = pick(stored.select(self.schema.names), places[known])
+        merged = self._merged(pa.concat_tables([before, fresh.select(self.schema.names)]), np.concatenate([known, ids]), touched.n)
+        live = np.ones(touched.n, np.bool_)
+        if self.changes:
+            counts = merged[ROWS].to_numpy()
+            _refuse_unmatched(counts)
+            live = counts > 0
+        table.write(touched.keys, touched.hashes, live, list(merged.columns))
+        now = np.flatnonzero(live)
+        return Totals(known, before.select(self.partials)), Totals(now, pick(merged.select(self.partials), now))
+
+    def _merged(self, both: pa.Table, ids: Ints, n: int) -> pa.Table:
+        counts = []
+        if self.changes:
+            total = np.zeros(n, np.int64)
+            np.add.at(total, ids, both[ROWS].to_numpy())
+            counts = [pa.array(total)]
+        return pa.Table.from_arrays([*counts, *self.layout.merge(both, ids, n)], schema=self.schema)
+
+    def totals(self, bucket: Bucket) -> tuple[pa.Table, pa.Table]:
+        rows = self._table(bucket).rows()
+        return rows.select([*self.names, WRITTEN]), rows.select(self.partials)
+
+    def held(self, bucket: Bucket) -> int:
+        return len(self._table(bucket))
+
+    def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
+        return self._table(bucket).drop(dead).num_rows
+
+    def _table(self, bucket: Bucket) -> KeyTable:
+        return KeyTable(bucket, NAME, self.layout.key_fields, self.values)
+
+
+class KeptRows:
+    """The rows of each key, equal ones once with their number: for aggregates that cannot take rows off their partials."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout, self.names = layout, layout.key_names
+        self.columns = [field for field in layout.row_schema if field.name not in (SIGN, *self.names)]
+        self.chunk_schema = pa.schema([*layout.key_fields, *self.columns, pa.field(ROWS, pa.int64())])
+        self.schema = pa.schema([pa.field(HASH, pa.int64()), *self.chunk_schema])
+        self.partials = [field.name for field in layout.partial_fields]
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """Return the rows with 1 or -1 as their number: of equal ones some may be added, and some taken back."""
+        return pa.Table.from_arrays(
+            [*(rows[name] for name in self.chunk_schema.names[:-1]), rows[SIGN].cast(pa.int64())], schema=self.chunk_schema
+        )
+
+    def add(self, bucket: Bucket, touched: TouchedKeys, fresh: pa.Table, ids: Ints) -> tuple[Totals, Totals]:
+        log = self._log(bucket)
+        stored = log.lookup(sorted_unique(touched.hashes))
+        numbers = group_rows(self.names, touched.keys, stored).ids if self.names else np.zeros(touched.n + stored.num_rows, np.int64)
+        of_stored = numbers[touched.n :]
+        mine = np.flatnonzero(of_stored < touched.n)  # others have the hash of one of these keys
+        kept, of_kept = _counted(pick(stored, mine).select(self.chunk_schema.names), of_stored[mine])
+        came = fresh.select(self.chunk_schema.names)
+        now, of_now = _counted(pa.concat_tables([kept, came]), np.concatenate([of_kept, ids]))
+        _refuse_unmatched(now[ROWS].to_numpy())
+        log.append(came.add_column(0, self.schema.field(HASH), pa.array(touched.hashes[ids])))
+        return self._made(kept, of_kept), self._made(now, of_now)
+
+    def _made(self, rows: pa.Table, ids: Ints) -> Totals:
+        """Return the partials of rows, each as often as it is there."""
+        counts = rows[ROWS].to_numpy()
+        places = np.repeat(np.arange(rows.num_rows), counts)
+        some, dense = np.unique(ids[places], return_inverse=True)
+        columns = self.layout.create(pick(rows, places), dense.astype(np.int64), len(some))
+        return Totals(some, pa.Table.from_arrays(columns, schema=pa.schema(self.layout.partial_fields)))
+
+    def totals(self, bucket: Bucket) -> tuple[pa.Table, pa.Table]:
+        rows = self._log(bucket).written()
+        touched, ids = TouchedKeys.of(rows, self.names)
+        kept, of_kept = _counted(rows.select(self.chunk_schema.names), ids)
+        made = self._made(kept, of_kept)
+        written = np.full(touched.n, -1, np.int64)
+        np.maximum.at(written, ids, rows[WRITTEN].to_numpy())
+        keys = touched.keys.append_column(WRITTEN, pa.array(written))
+        return pick(keys, made.of), made.partials
+
+    def held(self, bucket: Bucket) -> int:
+        return len(self._log(bucket))
+
+    def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
+        rows = self._log(bucket).remove(dead.hashes, dead.rows)
+        return group([rows[k] for k in self.names], rows.num_rows).n
+
+    def _log(self, bucket: Bucket) -> KeyedLog:
+        return KeyedLog(bucket, f"{NAME}_rows", self.schema, self._compact)
+
+    def _compact(self, rows: pa.Table, oldest: bool) -> pa.Table:
+        groups = group([rows[k] for k in self.names], rows.num_rows)
+        return _counted(rows, groups.ids)[0]
+
+
+def _counted(rows: pa.Table, ids: Ints) -> tuple[pa.Table, Ints]:
+    """Return rows of the keys `ids`, equal ones once with their number, those that are left, and their keys."""
+    values = [comparable(rows[name]) for name in rows.column_names if name not in (ROWS, HASH)]
+    groups = group([ids, *values], rows.num_rows)
+    total = np.zeros(groups.n, np.int64)
+    np.add.at(total, groups.ids, rows[ROWS].to_numpy())
+    left = np.flatnonzero(total != 0)
+    left = left[stable_order(groups.first[left])]  # in order of arrival
+    place = rows.column_names.index(ROWS)
+    picked = pick(rows, groups.first[left]).set_column(place, rows.schema.field(ROWS), pa.array(total[left]))
+    return picked, ids[groups.first[left]]
+
+
+def _signed(layout: Layout, rows: pa.Table, minus: Mask, ids: Ints, n: int) -> list[pa.Array]:
+    """Return partials of rows, some of which are taken back."""
+    if not minus.any():
+        return layout.create(rows, ids, n)
+    made = [layout.create(rows.filter(pa.array(mask)), ids[mask], n) for mask in (~minus, minus)]
+    schema, turned, at = pa.schema(layout.partial_fields), list[pa.Array](), 0
+    for kernel in layout.kernels:
+        width = len(kernel.partial_types)
+        turned += kernel.negated(made[1][at : at + width])
+        at += width
+    both = pa.concat_tables([pa.Table.from_arrays(columns, schema=schema) for columns in (made[0], turned)])
+    return layout.merge(both, np.tile(np.arange(n), 2), n)
+
+
+def _refuse_unmatched(counts: Ints) -> None:
+    """Refuse rows that are withdrawn and were never added: the results would be wrong from here on."""
+    if len(counts) and int(counts.min()) < 0:
+        raise OperatorError(
+            "a row is withdrawn that was not added",
+            got=f"{-int(counts.min())} more of one row than came",
+            then="the results would lack it for ever",
+            hint="read the changes through .from_changelog(...), which puts such rows aside",
+        )
+
+
+class RunningOperator:
+    """See the module's docstring."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        self.layout = layout = Layout(spec)
+        self.names = layout.key_names
+        self.withdraws = spec.options.emit_mode == "retractions"
+        self.state_of: RunningState = KeptTotals(layout) if layout.takes_back else KeptRows(layout)
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """Reduce rows to what is shuffled."""
+        return self.state_of.combine(rows)
+
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        fresh = pa.concat_tables([self.state_of.chunk_schema.empty_table(), *chunks])
+        results = self.layout.result_schema.empty_table()
+        if fresh.num_rows:
+            touched, ids = TouchedKeys.of(fresh, self.names)
+            before, now = self.state_of.add(bucket, touched, fresh, ids)
+            given, gives = self._results(touched.keys, before), self._results(touched.keys, now)
+            schema = self.layout.result_schema
+            results = net_changes(schema, given, before.of, gives, now.of, touched.n, withdraws=self.withdraws)
+        return StepResult(results, None, 0, self.state_of.held(bucket), results.num_rows)
+
+    def _results(self, keys: pa.Table, totals: Totals) -> pa.Table:
+        return self._finished(pick(keys, totals.of), totals.partials)
+
+    def _finished(self, keys: pa.Table, partials: pa.Table) -> pa.Table:
+        """Return the results of keys with these partials, without the kind of their change."""
+        heads = [keys[name] for name in self.names]
+        fields = list(self.layout.result_schema)[: len(heads) + len(self.layout.kernels)]
+        named = partials
+        for name, column in zip(self.names, heads, strict=True):  # an error names the key
+            named = named.append_column(name, column)
+        return pa.Table.from_arrays([*heads, *self.layout.finish(named)], schema=pa.schema(fields))
+
+    def state(self, bucket: Bucket) -> pa.Table:
+        """Return the result of each key, and when it changed last."""
+        keys, partials = self.state_of.totals(bucket)
+        results = self._finished(keys, partials)
+        taken, name = {name.lower() for name in results.column_names}, "last_update"
+        while name in taken:
+            name = f"state_{name}"
+        return results.append_column(name, unstamp(keys[WRITTEN].to_numpy(), "timestamp"))
+
+    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
+        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts keys."""
+        return self.state_of.drop(bucket, DeadKeys.of(dead, self.names))

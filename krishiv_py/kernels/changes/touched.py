@@ -1,0 +1,25 @@
+"""The keys that a batch has rows of."""
+
+from __future__ import annotations
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.arrays.grouping import group, key_hashes
+from krishiv_py.arrays.types import Ints, pick
+
+
+@attrs.frozen(eq=False)
+class TouchedKeys:
+    """The keys that a batch has rows of: each once, with its hash; `n` of them."""
+
+    keys: pa.Table
+    hashes: Ints
+    n: int
+
+    @classmethod
+    def of(cls, rows: pa.Table, names: list[str]) -> tuple[TouchedKeys, Ints]:
+        """Return the keys of rows, and the key of each row by its number."""
+        groups = group([rows[k] for k in names], rows.num_rows)
+        keys = pick(rows.select(names), groups.first) if names else pa.table({"": pa.nulls(groups.n)})
+        return cls(keys, key_hashes([keys[k] for k in names], groups.n), groups.n), groups.ids

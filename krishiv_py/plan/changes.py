@@ -1,0 +1,167 @@
+"""Tables that change: aggregates without a window, over rows that are added or changed (SEMANTICS §16)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+import attrs
+import pyarrow as pa
+
+from krishiv_py.errors import PlanError
+from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.outputs import Output, identity_of_aggs, identity_of_columns
+from krishiv_py.plan.operation import GROUPING, Apart, LateBy, Operation, OperationTraits, ResultTime, passing
+from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
+from krishiv_py.plan.options.triggers import Trigger
+from krishiv_py.plan.schema import RESERVED
+
+OP: Final = "op"
+"""The column of the change kind of a row."""
+INSERT, BEFORE, AFTER, DELETE = "+I", "-U", "+U", "-D"
+Stale: TypeAlias = Literal["count", "side_output"]
+ChangelogFormat: TypeAlias = Literal["log", "upsert", "debezium"]
+CHANGE: Final = f"{RESERVED}change"
+"""The column that is true for a row that its key has from now on, false for a deletion, and null for neither."""
+BAD_OP, BAD_SEQUENCE, STALE = "bad_op", "bad_sequence", "stale"
+"""The reasons of changes among late rows."""
+
+
+def sequence_name(number: int) -> str:
+    """Return the name of a column of what orders the changes of a key."""
+    return f"{RESERVED}sequence_{number}"
+
+
+@attrs.frozen
+class TableOperation(Operation):
+    """Base of the operations whose results are a table: what a batch hands on is the net change of each key (SEMANTICS §16.3).
+
+    No row is late for them, and their results have no event time.
+    """
+
+    late_by: ClassVar[LateBy] = "never"
+
+    @property
+    def takes_late(self) -> bool:
+        return True
+
+    @property
+    def takes_changes(self) -> bool:
+        return True
+
+    def result_time(self, time_column: str) -> ResultTime | None:
+        return None
+
+    def hold_back_us(self, options: QueryOptions) -> int:
+        return 0
+
+    def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
+        return explicit.filled(emit="retractions")
+
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
+        fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
+        if fires or options.emit_mode == "final":
+            hint = 'leave .trigger, .accumulation, .with_pane and .emit("final") out, and presets that set them'
+            then = "its results change with every row, and are never final"
+            raise PlanError(f"{self.describe()} has no windows that fire", got=options.describe(), then=then, hint=hint)
+
+
+@attrs.frozen
+class Changelog(TableOperation):
+    """Changes of rows by key as a table: the last row of each key (SEMANTICS §16.2).
+
+    ::
+
+        changes    a: 1    a: 2             b: deleted    a: deleted
+        results    +I 1    -U 1, +U 2       nothing       -D 2
+
+    Attributes
+    ----------
+    ordered_by : tuple of str
+        The texts of what orders the changes of a key; none for the order of arrival.
+    tombstones_us : int or None
+        How long the sequence of a deleted key is kept, µs of the clock; None for ever.
+    stale : {"count", "side_output"}
+        Whether changes at or below the last one of their key are only counted.
+    each : bool
+        Whether every change is given, and not the net change of a batch.
+    """
+
+    kind: ClassVar[str] = "changelog"
+    nature: ClassVar[OperationTraits] = OperationTraits("Changelog")
+    by_clock: ClassVar[bool] = True
+    waiting: ClassVar[tuple[str, str]] = ("nothing waits: no key has a row", "changes are given in the batch that brings them")
+    ordered_by: tuple[str, ...] = ()
+    tombstones_us: int | None = None
+    stale: Stale = "count"
+    each: bool = False
+
+    def identity(self) -> dict[str, str]:
+        return {"sequence": repr(bool(self.ordered_by))}
+
+    @property
+    def sequence(self) -> tuple[str, ...]:
+        """Return the columns of what orders the changes of a key."""
+        return tuple(sequence_name(number) for number in range(len(self.ordered_by)))
+
+    @property
+    def apart_by(self) -> Apart | None:
+        """Return no bound: the key alone tells rows apart."""
+        return ((),)
+
+    def describe(self) -> str:
+        by = f", the largest {', '.join(self.ordered_by)} counts" if self.ordered_by else ", the last to arrive counts"
+        return f"the row of each key{by}"
+
+    def unwaiting(self) -> str | None:
+        return "changes do not wait for a watermark: they are given in the batch that brings them"
+
+    def key_text(self, row: Mapping[str, Any]) -> str | None:
+        return "its row is in the table"
+
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        own = [f.name for f in passing(row) if f.name not in self.keys or pa.types.is_floating(f.type)]
+        return (*own, CHANGE, *self.sequence)
+
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        return passing(row)
+
+
+@attrs.frozen
+class RunningAggregation(TableOperation):
+    """Aggregates of all rows of a key so far: a row for each key that has rows.
+
+    ::
+
+        rows       a: 5     b: 1     a: 2
+        results    +I a 5   +I b 1   -U a 5, +U a 7
+    """
+
+    kind: ClassVar[str] = "running aggregate"
+    nature: ClassVar[OperationTraits] = OperationTraits("Aggregate", gives_rows=False)
+    waiting: ClassVar[tuple[str, str]] = ("nothing waits: no key has rows", "results come in the batch that changes them")
+    aggs: tuple[AggCall, ...] = attrs.field(default=(), kw_only=True, repr=False, metadata=GROUPING, eq=identity_of_aggs)
+    result_columns: Output | None = attrs.field(
+        default=None, kw_only=True, repr=False, metadata=GROUPING, eq=identity_of_columns
+    )
+
+    @property
+    def apart_by(self) -> Apart | None:
+        """Return no bound: the key alone tells results apart."""
+        return ((),)
+
+    def describe(self) -> str:
+        return "all rows so far"
+
+    def unwaiting(self) -> str | None:
+        return "results without a window do not wait for a watermark: they come in the batch that changes them"
+
+    def key_text(self, row: Mapping[str, Any]) -> str | None:
+        return "its result is in the table: it changes with every batch that has rows of it"
+
+    def warnings(self) -> tuple[str, ...]:
+        return ("every key that had a row stays in state",)
+
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        return ()
