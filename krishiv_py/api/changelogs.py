@@ -22,13 +22,13 @@ _DEBEZIUM: Final[Mapping[str, bool]] = {"c": True, "r": True, "u": True, "d": Fa
 
 
 def read_changes(
-    format: ChangelogFormat, rows: pa.Schema, keys: tuple[str, ...], op: str, ops: Mapping[str, str] | None
+    written: ChangelogFormat, rows: pa.Schema, keys: tuple[str, ...], op: str, ops: Mapping[str, str] | None
 ) -> tuple[list[Named], Expr, Expr | None]:
     """Return the columns of the table that changes of a format make, what they do, and which rows are changes.
 
     Parameters
     ----------
-    format : {"log", "upsert", "debezium"}
+    written : {"log", "upsert", "debezium"}
         How a change is written.
     rows : pyarrow.Schema
         The columns of the changes.
@@ -44,9 +44,9 @@ def read_changes(
     SchemaError, ColumnError, PlanError
         For changes without the columns of their format, and for operations that are none.
     """
-    if format == "debezium":
+    if written == "debezium":
         return _debezium(rows, keys)
-    if format == "upsert":
+    if written == "upsert":
         values = [col(name).is_null() for name in rows.names if name not in keys]
         gone = reduce(and_, values) if values else lit(False)
         return [(name, col(name)) for name in rows.names], ~gone, None

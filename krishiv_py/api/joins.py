@@ -71,13 +71,31 @@ def sides_of(left: OptionMethods, right: object, on: On | None, where: str, *, l
         hint = "pass a stream with .watermark(...); tables are joined with .lookup_join(table, ...)"
         raise PlanError("the right side of a join is not a stream with event time", got=shown(right), hint=hint)
     assert isinstance(right, OptionMethods)
-    sides = [_side(left, shows_time=left_time), _side(right)]
+    return _keyed_sides(left, right, [_side(left, shows_time=left_time), _side(right)], on, where)
+
+
+def _keyed_sides(left: OptionMethods, right: OptionMethods, sides: list[Side], on: On | None, where: str) -> Sides:
     if not isinstance(on, (str, Mapping)) and on is not None:
         on = _computed(sides, on, where)
     names = _keys(left, right, on, (sides[0].schema, sides[1].schema), where)
     one, other = (attrs.evolve(side, keys=keys) for side, keys in zip(sides, names, strict=True))
     check_keys(one, other)
     return one, other
+
+
+def table_sides(left: OptionMethods, right: OptionMethods, on: On | None, where: str) -> Sides:
+    """Return the checked sides of a join of tables, which need no event time.
+
+    Raises
+    ------
+    PlanError, ColumnError
+        For keys that are missing, given twice or do not fit.
+    """
+    sides = []
+    for stream in (left, right):
+        mark = stream._draft.input
+        sides.append(Side(mark, stream._row_schema(), stream._draft.keys, source_of(mark).envelope))
+    return _keyed_sides(left, right, sides, on, where)
 
 
 def _side(stream: OptionMethods, *, shows_time: bool = False) -> Side:

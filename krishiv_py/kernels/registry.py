@@ -27,7 +27,8 @@ from krishiv_py.plan.durations import UNSET
 
 if TYPE_CHECKING:
     from krishiv_py.kernels import absence, dedup, previous
-    from krishiv_py.kernels.changes import changelog, running
+    from krishiv_py.kernels.changes import changelog, running, top
+    from krishiv_py.kernels.changes import join as table_join
     from krishiv_py.kernels.joins import asof, interval, windowed
     from krishiv_py.kernels.patterns import operator as patterns
     from krishiv_py.kernels.process import operator as process
@@ -42,6 +43,8 @@ else:
     previous = lazy("krishiv_py.kernels.previous")
     changelog = lazy("krishiv_py.kernels.changes.changelog")
     running = lazy("krishiv_py.kernels.changes.running")
+    top = lazy("krishiv_py.kernels.changes.top")
+    table_join = lazy("krishiv_py.kernels.changes.join")
     patterns = lazy("krishiv_py.kernels.patterns.operator")
     process = lazy("krishiv_py.kernels.process.operator")
     asof = lazy("krishiv_py.kernels.joins.asof")
@@ -155,6 +158,8 @@ _PLAIN: Final[dict[str, Made]] = {
     "previous": ("rows before", lambda spec: previous.PreviousOperator(spec)),
     "process": ("process function", lambda spec: process.ProcessOperator(spec)),
     "changelog": ("rows by key", lambda spec: changelog.ChangelogOperator(spec)),
+    "regular join": ("join of tables", lambda spec: table_join.RegularJoinOperator(spec)),
+    "first rows": ("first rows", lambda spec: top.TopRowsOperator(spec)),
     "running aggregate": ("aggregates without a window", lambda spec: running.RunningOperator(spec)),
     "as-of join": ("as-of join", lambda spec: asof.AsofOperator(spec)),
     "window join": ("window join", lambda spec: windowed.WindowJoinOperator(spec)),

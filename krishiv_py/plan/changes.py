@@ -11,13 +11,14 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output, identity_of_aggs, identity_of_columns
+from krishiv_py.plan.joins import JoinType
 from krishiv_py.plan.operation import GROUPING, Apart, LateBy, Operation, OperationTraits, ResultTime, passing
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.schema import RESERVED
+from krishiv_py.plan.sides import OP as OP
+from krishiv_py.plan.sides import JoinColumns
 
-OP: Final = "op"
-"""The column of the change kind of a row."""
 INSERT, BEFORE, AFTER, DELETE = "+I", "-U", "+U", "-D"
 Stale: TypeAlias = Literal["count", "side_output"]
 ChangelogFormat: TypeAlias = Literal["log", "upsert", "debezium"]
@@ -126,6 +127,113 @@ class Changelog(TableOperation):
 
     def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
         return passing(row)
+
+
+@attrs.frozen
+class TopRows(TableOperation):
+    """The first rows of each key, as a table (SEMANTICS §16.8).
+
+    Attributes
+    ----------
+    n : int
+        How many rows.
+    ordered_by : tuple of (str, bool)
+        The texts of what ranks rows, and whether the largest comes first; after these the other columns of rows count.
+    ties : tuple of str
+        Columns that rank rows which are equal in that, the smallest first.
+    rank : str or None
+        The column with the rank.
+    """
+
+    kind: ClassVar[str] = "first rows"
+    nature: ClassVar[OperationTraits] = OperationTraits("TopRows")
+    waiting: ClassVar[tuple[str, str]] = ("nothing waits: no key has a row", "changes are given in the batch that brings them")
+    n: int
+    ordered_by: tuple[tuple[str, bool], ...]
+    ties: tuple[str, ...] = ()
+    rank: str | None = None
+
+    def identity(self) -> dict[str, str]:
+        return {"n": repr(self.n), "ordered_by": repr(self.ordered_by)}
+
+    @property
+    def order_columns(self) -> tuple[tuple[str, bool], ...]:
+        """Return the columns that rank rows, and whether the largest comes first."""
+        by = tuple((sequence_name(number), largest) for number, (_, largest) in enumerate(self.ordered_by))
+        return (*by, *((name, False) for name in self.ties))
+
+    def describe(self) -> str:
+        by = ", ".join(f"{'largest' if largest else 'smallest'} {text}" for text, largest in self.ordered_by)
+        return f"the first {self.n} rows of each key by {by}"
+
+    def unwaiting(self) -> str | None:
+        return "first rows do not wait for a watermark: they change in the batch that brings rows"
+
+    def key_text(self, row: Mapping[str, Any]) -> str | None:
+        return "its rows are in the table"
+
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        own = [f.name for f in self.row_fields(row) if f.name not in self.keys or pa.types.is_floating(f.type)]
+        return (*own, *(name for name, _ in self.order_columns if name not in own and name not in self.keys))
+
+    def row_fields(self, row: pa.Schema) -> list[pa.Field]:
+        """Return the columns of a `row` that are given."""
+        return [f for f in passing(row) if f.name != OP]
+
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        return [*self.row_fields(row), *([] if self.rank is None else [pa.field(self.rank, pa.int64())])]
+
+    def warnings(self) -> tuple[str, ...]:
+        return ()
+
+
+@attrs.frozen
+class RegularJoin(TableOperation):
+    """Rows of two tables with equal keys meet: the result is a table as well (SEMANTICS §16.7).
+
+    Attributes
+    ----------
+    sides : JoinColumns
+        Where the columns of each side are.
+    how : str
+        Which rows are given.
+    ids : tuple of (tuple of str or None)
+        The columns that tell the rows of each side apart, in the common layout; None where nothing known does.
+    """
+
+    kind: ClassVar[str] = "regular join"
+    nature: ClassVar[OperationTraits] = OperationTraits("Join", joins=True)
+    waiting: ClassVar[tuple[str, str]] = ("nothing waits: no side has rows", "results come in the batch that changes them")
+    sides: JoinColumns
+    how: JoinType
+    ids: tuple[tuple[str, ...] | None, tuple[str, ...] | None] = (None, None)
+
+    def identity(self) -> dict[str, str]:
+        return {"how": repr(self.how)}
+
+    @property
+    def left_only(self) -> bool:
+        """Return whether results are rows of the left side alone."""
+        return self.how in ("semi", "anti")
+
+    def describe(self) -> str:
+        return f"{self.how} join of tables"
+
+    def unwaiting(self) -> str | None:
+        return "a join of tables does not wait for a watermark: results come in the batch that changes them"
+
+    def warnings(self) -> tuple[str, ...]:
+        return ("every row of both sides stays in state",)
+
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        return (self.sides.side, *self.sides.left, *self.sides.right)
+
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        return [
+            *map(row.field, self.keys),
+            *map(row.field, self.sides.left),
+            *(() if self.left_only else map(row.field, self.sides.right)),
+        ]
 
 
 @attrs.frozen

@@ -194,11 +194,13 @@ class UnionSource(SourceNode):
     source_column: str
     schema: pa.Schema
     bounded: bool
+    changes: bool = False
+    """Whether its rows say whether they are added or taken back."""
 
     @property
     def envelope(self) -> tuple[str, ...]:
-        """The order of results, where sides of a join are results."""
-        return in_order_of(self.schema.names)
+        """The order of results, where sides of a join are results, and whether they are added or taken back."""
+        return (*(("op",) if self.changes else ()), *in_order_of(self.schema.names))
 
     @property
     def named_sources(self) -> tuple[str, tuple[str, ...]] | None:

@@ -192,6 +192,14 @@ class Operation:
     handled: ClassVar[Handled] = ""
     moves: ClassVar[bool] = False
 
+    @staticmethod
+    def free_name(name: str, taken: Iterable[str]) -> str:
+        """Return the name of a column of the state table, or one like it that no column has."""
+        others = {other.lower() for other in taken}
+        while name in others:
+            name = f"state_{name}"
+        return name
+
     @property
     def takes_changes(self) -> bool:
         """Return whether rows may change, and its results are a table: it takes back what is withdrawn (SEMANTICS §16)."""

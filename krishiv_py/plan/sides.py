@@ -23,6 +23,8 @@ from krishiv_py.plan.schema import RESERVED, check_key_type, in_order_of, order_
 from krishiv_py.types import key_type, type_text
 
 LEFT, RIGHT = "left", "right"
+OP: Final = "op"
+"""The column of the change kind of a row."""
 TIME: Final = f"{RESERVED}time"
 """The event time of both sides in the common layout."""
 JOIN_TIME: Final = "join_time"
@@ -210,6 +212,26 @@ def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | N
     )
     union = UnionSource(parts, columns.side, merged, bounded)
     return JoinInput(Watermark(union, TIME, spec, columns.side), left.keys, columns)
+
+
+def tables_together(left: Side, right: Side, columns: JoinColumns) -> JoinInput:
+    """Return the rows of two sides as one stream of changes, which needs no event time (SEMANTICS §16.7)."""
+    fields = [pa.field(k, left.schema.field(k).type) for k in left.keys]
+    fields += [pa.field(n, left.schema.field(o).type) for n, o in zip(columns.left, left.others, strict=True)]
+    fields += [pa.field(n, right.schema.field(o).type) for n, o in zip(columns.right, right.others, strict=True)]
+    order = pa.field(order_name(0), pa.int64())
+    common = pa.schema([*fields, pa.field(OP, pa.string()), order])
+    parts = []
+    for name, side, own in ((LEFT, left, columns.left), (RIGHT, right, columns.right)):
+        laid_out = _laid_out(side, left.keys, dict(zip(own, side.others, strict=True)), common, casts=False)
+        kind: Expr = Col(OP) if OP in source_of(side.mark).envelope else Lit("+I")
+        place: Expr = next(map(Col, in_order_of(source_of(side.mark).schema.names)), Lit(0))
+        given = {OP: kind, order.name: Cast(place, pa.int64())}
+        parts.append((name, attrs.evolve(laid_out, columns=tuple((n, given.get(n, e)) for n, e in laid_out.columns))))
+    merged = pa.schema([*fields, pa.field(columns.side, pa.string()), *list(common)[-2:]])
+    bounded = all(source_of(s.mark).bounded for s in (left, right))
+    union = UnionSource(tuple(parts), columns.side, merged, bounded, changes=True)
+    return JoinInput(Watermark(union, "", WatermarkSpec(0)), left.keys, columns)
 
 
 def _order(side: Side) -> list[pa.Field]:

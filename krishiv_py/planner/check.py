@@ -32,9 +32,9 @@ from krishiv_py.plan.nodes import (
     UnionSource,
     names_time,
     prefix_of,
-    stages_read,
     source_of,
     stages_of,
+    stages_read,
 )
 from krishiv_py.plan.operation import Operation
 from krishiv_py.plan.options.late import Fields, LateColumns

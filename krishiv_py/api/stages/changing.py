@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.api.computed import Named
+from krishiv_py.api.joins import On, Suffixes, checked_suffixes, merged_draft, table_sides
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
 from krishiv_py.api.stages.windowed import aggregated
-from krishiv_py.errors import ExpressionError, PlanError, shown
+from krishiv_py.errors import ColumnError, ExpressionError, PlanError, shown
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.changes import CHANGE, Changelog, RunningAggregation, sequence_name
-from krishiv_py.plan.checks import expression, is_collection, known_column
+from krishiv_py.plan.changes import CHANGE, Changelog, RegularJoin, RunningAggregation, TopRows, sequence_name
+from krishiv_py.plan.checks import a_number, a_switch, column_name, expression, is_collection, known_column, one_of
 from krishiv_py.plan.expressions.expr import Expr, col, python_text
-from krishiv_py.plan.nodes import Project, StageDraft, Watermark
+from krishiv_py.plan.joins import JOIN_TYPES, JoinType
+from krishiv_py.plan.nodes import Project, Stage, StageDraft, Watermark, prefix_of, source_of
+from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.options.watermarks import WatermarkSpec
-from krishiv_py.plan.schema import checked, require_columns
+from krishiv_py.plan.schema import RESERVED, checked, require_columns
+from krishiv_py.plan.sides import Side, named, tables_together
+from krishiv_py.plan.steps import traced
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages import results
     from krishiv_py.api.stages.results import ResultStream
     from krishiv_py.api.stages.stream import Stream
+    from krishiv_py.api.stages.timed import KeyedUntimedStream
+
+    TableSide: TypeAlias = "TableMethods | Stream | KeyedUntimedStream"
 else:
     results = lazy("krishiv_py.api.stages.results")
 
@@ -74,14 +82,144 @@ class TableMethods(OptionMethods):
         draft = self._draft.doing(RunningAggregation())
         return self._results(aggregated(draft, self._row_schema(), aggs, named))
 
+    def top_rows(
+        self, n: int, by: str | Expr | Sequence[str | Expr], *, smallest: bool = False, rank: str | None = None
+    ) -> ResultStream:
+        """Give the first `n` rows of each key, without a window, as a table that changes (SEMANTICS §16.8).
+
+        Parameters
+        ----------
+        n : int
+            How many rows, 1 to 10 000.
+        by : str or Expr or sequence
+            What ranks rows, the largest first. Nulls come last, NaN is above all numbers. Rows that are equal in it go by their
+            other columns, from left to right, the smallest first: the order of arrival makes no difference.
+        smallest : bool
+            Whether the smallest `by` comes first; nulls still come last.
+        rank : str, optional
+            A column with the rank, ``int64``, from 1 on. A row whose rank changes is withdrawn and given again.
+
+        Returns
+        -------
+        ResultStream
+            The rows, and ``op``. Rows of a stream are forgotten once they are not among the first; of a table that changes all
+            rows stay in state, for one may be taken back.
+
+        Raises
+        ------
+        PlanError
+            For an `n` out of range.
+        ExpressionError
+            For values without an order.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> best = stream_of("item string, bid bigint").key_by("item").top_rows(1, by="bid")
+        >>> driver = Driver(best)
+        >>> driver.send([{"item": "pen", "bid": 5}, {"item": "pen", "bid": 3}]).results.to_pylist()
+        [{'item': 'pen', 'bid': 5, 'op': '+I'}]
+        >>> [(row["op"], row["bid"]) for row in driver.send([{"item": "pen", "bid": 9}]).results.to_pylist()]
+        [('-D', 5), ('+I', 9)]
+        """
+        a_number(n, "n", 1, "pass how many rows, 1 to 10 000", most=10_000)
+        a_switch(smallest, "smallest")
+        rows = pa.schema([field for field in self._row_schema() if not field.name.startswith(RESERVED)])
+        kinds = source_of(self._draft.input).envelope
+        own = pa.schema([field for field in rows if field.name not in kinds])
+        order = orders_of(by, own, "top_rows(by)")
+        if not order:
+            raise PlanError("top_rows() needs what ranks rows", got="no column", hint='write by="total"')
+        if rank is not None:
+            column_name(rank, "top_rows(rank)")
+            if rank.lower() in {name.lower() for name in own.names}:
+                raise ColumnError(
+                    "the rows have a column of this name", got=shown(rank), hint='name the rank otherwise: rank="place"'
+                )
+        others = (field for field in own if field.name not in self._draft.keys and not pa.types.is_nested(field.type))
+        ties = tuple(field.name for field in others if not pa.types.is_null(field.type))
+        ranked = [(sequence_name(number), expr) for number, expr in enumerate(order)]
+        node = Project(self._draft.input.input, (*((name, col(name)) for name in rows.names), *ranked))
+        texts = tuple((python_text(expr), not smallest) for expr in order)
+        draft = attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, input=node))
+        return self._results(draft.doing(TopRows(n, texts, ties, rank)))
+
+    def join(
+        self, right: TableSide, on: On | None = None, *, how: JoinType = "inner", suffixes: Suffixes | None = None
+    ) -> ResultStream:
+        """Join with another table, or with all rows of another stream: the result is their join as they are now (§16.7).
+
+        Results change in the batch that changes one of the sides: a pair is withdrawn with one of its rows, and a row without a
+        partner when one comes. Rows of a stream stay in state for ever, as those of a table. No watermark is needed. Null keys
+        never meet.
+
+        Parameters
+        ----------
+        right : Stream, TimedStream, KeyedStream, ResultStream
+            The other side.
+        on : str or Expr or list or dict, optional
+            The key columns, as in :meth:`interval_join`; may be left out if both are keyed.
+        how : {"inner", "left", "right", "full", "semi", "anti"}
+            Whether rows without a partner are given with nulls; or left rows alone that have one (``"semi"``) or none
+            (``"anti"``).
+        suffixes : (str, str), optional
+            Suffixes for names that both sides have besides keys. By default the name of the right side gets ``_right``.
+
+        Returns
+        -------
+        ResultStream
+            The keys, the columns of the left and of the right side, and ``op``.
+
+        Raises
+        ------
+        PlanError
+            For missing keys, keys that do not fit, and columns of one name.
+        ColumnError
+            For columns that do not exist.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> customers = stream_of("id bigint, city string").from_changelog("upsert", key="id")
+        >>> orders = stream_of("order bigint, id bigint")
+        >>> driver = Driver(orders.join(customers, on="id", how="left"))
+        >>> driver.send({"left": [{"order": 7, "id": 1}]}).results.to_pylist()
+        [{'id': 1, 'order': 7, 'city': None, 'op': '+I'}]
+        >>> [(row["op"], row["city"]) for row in driver.send({"right": [{"id": 1, "city": "Ulm"}]}).results.to_pylist()]
+        [('-D', None), ('+I', 'Ulm')]
+        """
+        one_of(how, "how", JOIN_TYPES)
+        other = right._as_table() if hasattr(right, "_as_table") else None
+        if other is None:
+            hint = "pass a stream, or a table of .from_changelog(...) or .agg(...); a fixed table is joined with .lookup_join"
+            raise PlanError("the right side of a join is not a stream", got=shown(right), hint=hint)
+        sides = table_sides(self, other, on, "join")
+        columns = named(*sides, checked_suffixes(suffixes))
+        merged = tables_together(*sides, columns)
+        ids = tuple(_told_apart_by(side, names) for side, names in zip(sides, (columns.left, columns.right), strict=True))
+        draft = merged_draft(
+            attrs.evolve(self._draft, explicit=ExplicitOptions()), attrs.evolve(other._draft, explicit=ExplicitOptions())
+        )
+        join = RegularJoin(columns, how, (ids[0], ids[1]))
+        return self._results(attrs.evolve(draft, input=merged.input, keys=merged.keys).doing(join))
+
+    def _as_table(self) -> OptionMethods:
+        """Return the stream as a side of a join of tables."""
+        return self
+
+
+def _told_apart_by(side: Side, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the columns that tell the rows of a side apart, as a join calls them; None where nothing known does."""
+    source = source_of(side.mark)
+    if not isinstance(source, Stage) or not source.operation.takes_changes or source.operation.nature.joins:
+        return None
+    called = dict(zip(side.others, names, strict=True)) | {key: key for key in side.keys}
+    keys = [key if traced(prefix_of(side.mark), key) == key else None for key in source.operation.keys]
+    return None if None in keys or not set(keys) <= called.keys() else tuple(called[str(key)] for key in keys)
+
 
 def table_of(
-    rows: Stream,
-    columns: Sequence[Named],
-    change: Expr,
-    keys: tuple[str, ...],
-    operation: Changelog,
-    sequence: Sequence[Expr],
+    rows: Stream, columns: Sequence[Named], change: Expr, keys: tuple[str, ...], operation: Changelog, sequence: Sequence[Expr]
 ) -> ResultStream:
     """Return the table that changes by `keys` make: `columns` of `rows`, `change` says what happens to the row of a key."""
     ordered = [(sequence_name(number), expr) for number, expr in enumerate(sequence)]
@@ -117,5 +255,7 @@ def key_columns(key: object, names: Sequence[str] | None, where: str) -> tuple[s
     """Return the columns of a key, of those with these `names`, where they are known."""
     given = (key,) if isinstance(key, str) else tuple(key) if is_collection(key) else ()
     if not given:
-        raise PlanError(f"{where} needs the columns of the key", got=f"key={shown(key)}", hint='write key="id", or a list of columns')
+        raise PlanError(
+            f"{where} needs the columns of the key", got=f"key={shown(key)}", hint='write key="id", or a list of columns'
+        )
     return tuple(given if names is None else (known_column(name, names, f"{where}(key)") for name in given))

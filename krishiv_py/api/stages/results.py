@@ -37,8 +37,8 @@ from krishiv_py.plan.nodes import (
     prefix_of,
     source_of,
 )
-from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns
 from krishiv_py.plan.operation import Operation
+from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns
 from krishiv_py.plan.options.query import EmitMode, ExplicitOptions
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.windows import WindowOperation

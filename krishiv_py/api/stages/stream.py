@@ -38,7 +38,11 @@ from krishiv_py.plan.options.watermarks import (
 from krishiv_py.plan.schema import SchemaLike, as_schema, checked, left_out, require_columns
 
 if TYPE_CHECKING:
+    from krishiv_py.api.joins import On, Suffixes
+    from krishiv_py.api.stages.changing import TableSide
+    from krishiv_py.api.stages.keyed import KeyedStream
     from krishiv_py.api.stages.results import ResultStream
+    from krishiv_py.plan.joins import JoinType
     from krishiv_py.planner.physical import Engine, PhysicalPlan
 
 
@@ -435,9 +439,43 @@ class Stream(RunMethods, ShownInALine):
         """
         return untimed(self).agg(*aggs, **named)
 
+    def join(
+        self, right: TableSide, on: On | None = None, *, how: JoinType = "inner", suffixes: Suffixes | None = None
+    ) -> ResultStream:
+        """Join all rows with another table, `right`: see :meth:`KeyedStream.join`.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> orders, customers = stream_of("order bigint, id bigint"), stream_of("id bigint, city string")
+        >>> driver = Driver(orders.join(customers.from_changelog("upsert", key="id"), on="id"))
+        >>> driver.send({"left": [{"order": 7, "id": 1}], "right": [{"id": 1, "city": "Ulm"}]}).results.to_pylist()
+        [{'id': 1, 'order': 7, 'city': 'Ulm', 'op': '+I'}]
+        """
+        return untimed(self).join(right, on, how=how, suffixes=suffixes)
+
+    def top_rows(
+        self, n: int, by: str | Expr | Sequence[str | Expr], *, smallest: bool = False, rank: str | None = None
+    ) -> ResultStream:
+        """Give the first `n` of all rows `by` a value, as a table: see :meth:`KeyedStream.top_rows`.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> largest = stream_of("id bigint, size bigint").top_rows(2, by="size", rank="rank")
+        >>> driver = Driver(largest)
+        >>> [(row["id"], row["rank"]) for row in driver.send([{"id": 1, "size": 5}, {"id": 2, "size": 7}]).results.to_pylist()]
+        [(2, 1), (1, 2)]
+        """
+        return untimed(self).top_rows(n, by, smallest=smallest, rank=rank)
+
+    def _as_table(self) -> KeyedStream:
+        """Return the rows as those of a table, which need no event time."""
+        return untimed(self)
+
     def from_changelog(
         self,
-        format: ChangelogFormat,
+        format: ChangelogFormat,  # noqa: A002  # the word for it everywhere
         key: str | Sequence[str],
         *,
         sequence: str | Expr | Sequence[str | Expr] | None = None,

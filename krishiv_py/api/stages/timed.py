@@ -42,9 +42,12 @@ from krishiv_py.plan.steps import traced
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
+    from krishiv_py.api.joins import On, Suffixes
     from krishiv_py.api.stages import stream
+    from krishiv_py.api.stages.changing import TableSide
     from krishiv_py.api.stages.results import ResultStream
     from krishiv_py.api.stages.stream import Stream
+    from krishiv_py.plan.joins import JoinType
     from krishiv_py.planner.physical import Engine, PhysicalPlan
 else:
     stream = lazy("krishiv_py.api.stages.stream")
@@ -394,9 +397,42 @@ class KeyedUntimedStream(ShownInALine):
         >>> Driver(visits).send([{"user": "ann"}, {"user": "ann"}]).results.to_pylist()
         [{'user': 'ann', 'count': 2, 'op': '+I'}]
         """
+        return self._as_table().agg(*aggs, **named)
+
+    def join(
+        self, right: TableSide, on: On | None = None, *, how: JoinType = "inner", suffixes: Suffixes | None = None
+    ) -> ResultStream:
+        """Join all rows with another table, `right`: see :meth:`KeyedStream.join`.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> orders, paid = stream_of("order bigint").key_by("order"), stream_of("order bigint, sum bigint").key_by("order")
+        >>> driver = Driver(orders.join(paid))
+        >>> driver.send({"left": [{"order": 7}], "right": [{"order": 7, "sum": 5}]}).results.to_pylist()
+        [{'order': 7, 'sum': 5, 'op': '+I'}]
+        """
+        return self._as_table().join(right, on, how=how, suffixes=suffixes)
+
+    def top_rows(
+        self, n: int, by: str | Expr | Sequence[str | Expr], *, smallest: bool = False, rank: str | None = None
+    ) -> ResultStream:
+        """Give the first `n` rows of each key `by` a value, as a table: see :meth:`KeyedStream.top_rows`.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> cheapest = stream_of("item string, price bigint").key_by("item").top_rows(1, by="price", smallest=True, rank="rank")
+        >>> Driver(cheapest).send([{"item": "pen", "price": 5}, {"item": "pen", "price": 3}]).results.to_pylist()
+        [{'item': 'pen', 'price': 3, 'rank': 1, 'op': '+I'}]
+        """
+        return self._as_table().top_rows(n, by, smallest=smallest, rank=rank)
+
+    def _as_table(self) -> KeyedStream:
+        """Return the rows as those of a table, which need no event time."""
         rows = untimed(self._stream)
         mark = with_computed(rows._draft.input, self._stream.schema, self._computed)
-        return KeyedStream(attrs.evolve(rows._draft, input=mark, keys=self.keys), rows._runner).agg(*aggs, **named)
+        return KeyedStream(attrs.evolve(rows._draft, input=mark, keys=self.keys), rows._runner)
 
     def _keyed(self, stream: TimedStream) -> KeyedStream:
         made = dict(self._computed)

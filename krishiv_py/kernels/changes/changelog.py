@@ -1,7 +1,7 @@
 """Changes of rows by key as a table (SEMANTICS §16.2): the last row of each key, and the sequence it came with.
 
-The changes of a batch are put in order of key and arrival. What a change meets is the change of its key before it that counts, or
-what is stored, so all of them are decided at once::
+The changes of a batch are put in order of key and arrival. What a change meets is the change of its key before it that counts,
+or what is stored, so all of them are decided at once::
 
     changes of a key, by sequence    5    3    7    7    deleted 9
     the largest so far               ·    5    5    7    7
@@ -256,9 +256,7 @@ class ChangelogOperator:
         rows = self._table(bucket).rows()
         rows = rows.filter(rows[_ALIVE])
         given = self._rows(rows)
-        taken, name = {column.lower() for column in given.column_names}, "last_update"
-        while name in taken:
-            name = f"state_{name}"
+        name = self.layout.spec.operation.free_name("last_update", given.column_names)
         return given.append_column(name, unstamp(rows[WRITTEN].to_numpy(), "timestamp"))
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:

@@ -43,6 +43,42 @@ def net_changes(
     return pa.Table.from_arrays([*rows.columns, pa.array(ops[order], pa.string())], schema=schema)
 
 
+def signed_changes(
+    schema: pa.Schema, rows: pa.Table, counts: Ints, of: Ints, names: list[str] | None, *, withdraws: bool
+) -> pa.Table:
+    """Return changes of rows of a table without a key: of each group of rows what is withdrawn, and then what is given.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        That of the changes.
+    rows : pyarrow.Table
+        The rows that change, each once.
+    counts : ndarray of int64
+        How many of each are given; negative for those that are withdrawn.
+    of : ndarray of int64
+        The group of each.
+    names : list of str or None
+        Columns that tell rows apart: one that is withdrawn and given with other values is updated. None where there are none.
+    withdraws : bool
+        Whether what is withdrawn is given, too.
+    """
+    gone = counts < 0
+    again = np.zeros(len(counts), np.bool_)
+    if names is not None and gone.any() and not gone.all():
+        pairs = group([of, *(comparable(rows[name]) for name in names)], rows.num_rows)
+        left, came = np.zeros(pairs.n, np.bool_), np.zeros(pairs.n, np.bool_)
+        left[pairs.ids[gone]], came[pairs.ids[~gone]] = True, True
+        again = (left & came)[pairs.ids]
+    ops = np.where(gone, np.where(again, BEFORE, DELETE), np.where(again, AFTER, INSERT))
+    order = np.lexsort((~gone, of))
+    places = np.repeat(order, np.abs(counts[order]))
+    if not withdraws:
+        places = places[~gone[places]]
+    ops_column = [pa.array(ops[places], pa.string())] if withdraws else []
+    return pa.Table.from_arrays([*pick(rows, places).columns, *ops_column], schema=schema)
+
+
 def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     """Return a column whose values can be grouped: nested ones by their text."""
     if not pa.types.is_nested(column.type):

@@ -17,11 +17,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.grouping import group, group_rows, key_hashes
-from krishiv_py.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.types import Ints, Mask, pick
-from krishiv_py.errors import OperatorError
-from krishiv_py.kernels.changes.net import comparable, net_changes
+from krishiv_py.kernels.changes.counted import ROWS, CountedLog, CountedRows, refuse_unmatched
+from krishiv_py.kernels.changes.net import net_changes
 from krishiv_py.kernels.changes.touched import TouchedKeys
 from krishiv_py.kernels.columns.layout import SIGN, Layout
 from krishiv_py.kernels.columns.times import unstamp
@@ -29,11 +28,9 @@ from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.key_table import KeyTable
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
-from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
+from krishiv_py.kernels.state.window_log import DeadKeys
 
 NAME: Final = "running"
-ROWS: Final = "__rows"
-"""How many rows a key has, or how many equal ones are kept."""
 
 
 @attrs.frozen(eq=False)
@@ -95,11 +92,13 @@ class KeptTotals:
         stored, places = table.lookup(touched.keys, touched.hashes)
         known = np.flatnonzero(places >= 0)
         before = pick(stored.select(self.schema.names), places[known])
-        merged = self._merged(pa.concat_tables([before, fresh.select(self.schema.names)]), np.concatenate([known, ids]), touched.n)
+        merged = self._merged(
+            pa.concat_tables([before, fresh.select(self.schema.names)]), np.concatenate([known, ids]), touched.n
+        )
         live = np.ones(touched.n, np.bool_)
         if self.changes:
             counts = merged[ROWS].to_numpy()
-            _refuse_unmatched(counts)
+            refuse_unmatched(counts)
             live = counts > 0
         table.write(touched.keys, touched.hashes, live, list(merged.columns))
         now = np.flatnonzero(live)
@@ -121,7 +120,7 @@ class KeptTotals:
         return len(self._table(bucket))
 
     def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
-        return self._table(bucket).drop(dead).num_rows
+        return int(self._table(bucket).drop(dead).num_rows)
 
     def _table(self, bucket: Bucket) -> KeyTable:
         return KeyTable(bucket, NAME, self.layout.key_fields, self.values)
@@ -134,72 +133,42 @@ class KeptRows:
         self.layout, self.names = layout, layout.key_names
         self.columns = [field for field in layout.row_schema if field.name not in (SIGN, *self.names)]
         self.chunk_schema = pa.schema([*layout.key_fields, *self.columns, pa.field(ROWS, pa.int64())])
-        self.schema = pa.schema([pa.field(HASH, pa.int64()), *self.chunk_schema])
-        self.partials = [field.name for field in layout.partial_fields]
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """Return the rows with 1 or -1 as their number: of equal ones some may be added, and some taken back."""
-        return pa.Table.from_arrays(
-            [*(rows[name] for name in self.chunk_schema.names[:-1]), rows[SIGN].cast(pa.int64())], schema=self.chunk_schema
-        )
+        columns = [rows[name] for name in self.chunk_schema.names[:-1]]
+        return pa.Table.from_arrays([*columns, rows[SIGN].cast(pa.int64())], schema=self.chunk_schema)
 
     def add(self, bucket: Bucket, touched: TouchedKeys, fresh: pa.Table, ids: Ints) -> tuple[Totals, Totals]:
         log = self._log(bucket)
-        stored = log.lookup(sorted_unique(touched.hashes))
-        numbers = group_rows(self.names, touched.keys, stored).ids if self.names else np.zeros(touched.n + stored.num_rows, np.int64)
-        of_stored = numbers[touched.n :]
-        mine = np.flatnonzero(of_stored < touched.n)  # others have the hash of one of these keys
-        kept, of_kept = _counted(pick(stored, mine).select(self.chunk_schema.names), of_stored[mine])
-        came = fresh.select(self.chunk_schema.names)
-        now, of_now = _counted(pa.concat_tables([kept, came]), np.concatenate([of_kept, ids]))
-        _refuse_unmatched(now[ROWS].to_numpy())
-        log.append(came.add_column(0, self.schema.field(HASH), pa.array(touched.hashes[ids])))
-        return self._made(kept, of_kept), self._made(now, of_now)
+        before = log.lookup(touched, np.ones(touched.n, np.bool_))
+        came = CountedRows.of_table(fresh.select([*log.own, ROWS]), ids)
+        now = before.added(came)
+        refuse_unmatched(now.counts)
+        log.append(touched, came)
+        return self._made(before), self._made(now)
 
-    def _made(self, rows: pa.Table, ids: Ints) -> Totals:
+    def _made(self, kept: CountedRows) -> Totals:
         """Return the partials of rows, each as often as it is there."""
-        counts = rows[ROWS].to_numpy()
-        places = np.repeat(np.arange(rows.num_rows), counts)
-        some, dense = np.unique(ids[places], return_inverse=True)
-        columns = self.layout.create(pick(rows, places), dense.astype(np.int64), len(some))
+        places = np.repeat(np.arange(len(kept.of)), kept.counts)
+        some, dense = np.unique(kept.of[places], return_inverse=True)
+        columns = self.layout.create(pick(kept.rows, places), dense.astype(np.int64), len(some))
         return Totals(some, pa.Table.from_arrays(columns, schema=pa.schema(self.layout.partial_fields)))
 
     def totals(self, bucket: Bucket) -> tuple[pa.Table, pa.Table]:
-        rows = self._log(bucket).written()
-        touched, ids = TouchedKeys.of(rows, self.names)
-        kept, of_kept = _counted(rows.select(self.chunk_schema.names), ids)
-        made = self._made(kept, of_kept)
-        written = np.full(touched.n, -1, np.int64)
-        np.maximum.at(written, ids, rows[WRITTEN].to_numpy())
-        keys = touched.keys.append_column(WRITTEN, pa.array(written))
+        keys, rows = self._log(bucket).written()
+        made = self._made(rows)
         return pick(keys, made.of), made.partials
 
     def held(self, bucket: Bucket) -> int:
         return len(self._log(bucket))
 
     def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
-        rows = self._log(bucket).remove(dead.hashes, dead.rows)
+        rows = self._log(bucket).drop(dead)
         return group([rows[k] for k in self.names], rows.num_rows).n
 
-    def _log(self, bucket: Bucket) -> KeyedLog:
-        return KeyedLog(bucket, f"{NAME}_rows", self.schema, self._compact)
-
-    def _compact(self, rows: pa.Table, oldest: bool) -> pa.Table:
-        groups = group([rows[k] for k in self.names], rows.num_rows)
-        return _counted(rows, groups.ids)[0]
-
-
-def _counted(rows: pa.Table, ids: Ints) -> tuple[pa.Table, Ints]:
-    """Return rows of the keys `ids`, equal ones once with their number, those that are left, and their keys."""
-    values = [comparable(rows[name]) for name in rows.column_names if name not in (ROWS, HASH)]
-    groups = group([ids, *values], rows.num_rows)
-    total = np.zeros(groups.n, np.int64)
-    np.add.at(total, groups.ids, rows[ROWS].to_numpy())
-    left = np.flatnonzero(total != 0)
-    left = left[stable_order(groups.first[left])]  # in order of arrival
-    place = rows.column_names.index(ROWS)
-    picked = pick(rows, groups.first[left]).set_column(place, rows.schema.field(ROWS), pa.array(total[left]))
-    return picked, ids[groups.first[left]]
+    def _log(self, bucket: Bucket) -> CountedLog:
+        return CountedLog(bucket, f"{NAME}_rows", self.layout.key_fields, self.columns)
 
 
 def _signed(layout: Layout, rows: pa.Table, minus: Mask, ids: Ints, n: int) -> list[pa.Array]:
@@ -214,17 +183,6 @@ def _signed(layout: Layout, rows: pa.Table, minus: Mask, ids: Ints, n: int) -> l
         at += width
     both = pa.concat_tables([pa.Table.from_arrays(columns, schema=schema) for columns in (made[0], turned)])
     return layout.merge(both, np.tile(np.arange(n), 2), n)
-
-
-def _refuse_unmatched(counts: Ints) -> None:
-    """Refuse rows that are withdrawn and were never added: the results would be wrong from here on."""
-    if len(counts) and int(counts.min()) < 0:
-        raise OperatorError(
-            "a row is withdrawn that was not added",
-            got=f"{-int(counts.min())} more of one row than came",
-            then="the results would lack it for ever",
-            hint="read the changes through .from_changelog(...), which puts such rows aside",
-        )
 
 
 class RunningOperator:
@@ -268,9 +226,7 @@ class RunningOperator:
         """Return the result of each key, and when it changed last."""
         keys, partials = self.state_of.totals(bucket)
         results = self._finished(keys, partials)
-        taken, name = {name.lower() for name in results.column_names}, "last_update"
-        while name in taken:
-            name = f"state_{name}"
+        name = self.layout.spec.operation.free_name("last_update", results.column_names)
         return results.append_column(name, unstamp(keys[WRITTEN].to_numpy(), "timestamp"))
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:

@@ -116,7 +116,9 @@ class Layout:
         taking_back = [kernel.taking_back() for kernel in self.kernels] if spec.changes else []
         self.takes_back = None not in taking_back
         """Whether partials alone take back rows that are withdrawn; else rows have to be kept."""
-        self.kernels = [kernel for kernel in taking_back if kernel is not None] if taking_back and self.takes_back else self.kernels
+        self.kernels = (
+            [kernel for kernel in taking_back if kernel is not None] if taking_back and self.takes_back else self.kernels
+        )
         self.key_names = key_names(spec)
         self.key_types = [spec.row_schema.field(k).type for k in spec.keys]
         keys = [pa.field(n, t) for n, t in zip(self.key_names, self.key_types, strict=True)]

@@ -75,11 +75,7 @@ def identity_of_columns(columns: Output | None) -> tuple[object, ...] | None:
 
 
 def outputs(
-    items: Sequence[Expr],
-    keys: Sequence[str],
-    rows: Sequence[str],
-    more: Sequence[str] = (),
-    bounds: Sequence[str] = BOUNDS,
+    items: Sequence[Expr], keys: Sequence[str], rows: Sequence[str], more: Sequence[str] = (), bounds: Sequence[str] = BOUNDS
 ) -> tuple[tuple[AggCall, ...], Output | None]:
     """Return the aggregates that the columns `items` need, and the columns where they are more than these aggregates.
 

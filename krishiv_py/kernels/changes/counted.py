@@ -1,0 +1,146 @@
+"""Rows of which equal ones are there once, with their number: a table without a key."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py.arrays.grouping import group, group_rows
+from krishiv_py.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.errors import OperatorError
+from krishiv_py.kernels.changes.net import comparable
+from krishiv_py.kernels.changes.touched import TouchedKeys
+from krishiv_py.kernels.state.store import WRITTEN, Bucket
+from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
+
+ROWS: Final = "__rows"
+"""How many equal rows there are; negative for rows that are taken back."""
+
+
+def counted(rows: pa.Table, ids: Ints) -> tuple[pa.Table, Ints]:
+    """Return rows of the keys `ids`, equal ones once with their number, without those of which none is left; and their keys."""
+    values = [comparable(rows[name]) for name in rows.column_names if name not in (ROWS, HASH)]
+    groups = group([ids, *values], rows.num_rows)
+    total = np.zeros(groups.n, np.int64)
+    np.add.at(total, groups.ids, rows[ROWS].to_numpy())
+    left = np.flatnonzero(total != 0)
+    left = left[stable_order(groups.first[left])]  # in order of arrival
+    place = rows.column_names.index(ROWS)
+    picked = pick(rows, groups.first[left]).set_column(place, rows.schema.field(ROWS), pa.array(total[left]))
+    return picked, ids[groups.first[left]]
+
+
+def refuse_unmatched(counts: Ints) -> None:
+    """Refuse rows that are withdrawn and were never added: the results would be wrong from here on.
+
+    Raises
+    ------
+    OperatorError
+        Where there are any.
+    """
+    if len(counts) and int(counts.min()) < 0:
+        raise OperatorError(
+            "a row is withdrawn that was not added",
+            got=f"{-int(counts.min())} more of one row than came",
+            then="the results would lack it for ever",
+            hint="read the changes through .from_changelog(...), which puts such rows aside",
+        )
+
+
+@attrs.frozen(eq=False)
+class CountedRows:
+    """Rows of some keys, equal ones once: the number of the key of each, and their columns, the last one how many there are."""
+
+    of: Ints
+    rows: pa.Table
+
+    @classmethod
+    def of_table(cls, rows: pa.Table, ids: Ints) -> CountedRows:
+        """Return rows of the keys `ids`, equal ones once."""
+        both, of = counted(rows, ids)
+        return cls(of, both)
+
+    @property
+    def counts(self) -> Ints:
+        """Return how many there are of each."""
+        counts: Ints = self.rows[ROWS].to_numpy()
+        return counts
+
+    def pick(self, places: Ints) -> CountedRows:
+        """Return some of the rows, in this order."""
+        return CountedRows(self.of[places], pick(self.rows, places))
+
+    def of_keys(self, wanted: Mask) -> CountedRows:
+        """Return the rows of some keys."""
+        return self.pick(np.flatnonzero(wanted[self.of]))
+
+    def times(self, counts: Ints) -> CountedRows:
+        """Return as many of each as `counts` says."""
+        place = self.rows.num_columns - 1
+        return CountedRows(self.of, self.rows.set_column(place, self.rows.schema.field(place), pa.array(counts)))
+
+    def negative(self) -> CountedRows:
+        """Return them as rows that are taken back."""
+        return self.times(-self.counts)
+
+    def added(self, more: CountedRows) -> CountedRows:
+        """Return them with others, equal ones once."""
+        return CountedRows.of_table(pa.concat_tables([self.rows, more.rows]), np.concatenate([self.of, more.of]))
+
+
+class CountedLog:
+    """The rows of each key in a bucket, equal ones with their number: a batch appends what it adds and takes back.
+
+    Parameters
+    ----------
+    bucket : Bucket
+        Where it is.
+    name : str
+        What its tables are called.
+    keys, own : list of pyarrow.Field
+        The columns of the key, and the others.
+    """
+
+    def __init__(self, bucket: Bucket, name: str, keys: list[pa.Field], own: list[pa.Field]) -> None:
+        self.names, self.own = [field.name for field in keys], [field.name for field in own]
+        self.schema = pa.schema([pa.field(HASH, pa.int64()), *keys, *own, pa.field(ROWS, pa.int64())])
+        self._log = KeyedLog(bucket, name, self.schema, self._compact)
+
+    def __len__(self) -> int:
+        return len(self._log)
+
+    def lookup(self, touched: TouchedKeys, wanted: Mask) -> CountedRows:
+        """Return the rows of the `wanted` ones of some keys."""
+        rows = self._log.lookup(sorted_unique(touched.hashes[wanted]))
+        ids = np.zeros(rows.num_rows, np.int64)
+        if self.names:
+            ids = group_rows(self.names, touched.keys, rows).ids[touched.n :]
+        mine = np.flatnonzero(ids < touched.n)  # others have the hash of one of these keys
+        mine = mine[wanted[ids[mine]]]
+        return CountedRows.of_table(pick(rows, mine).select([*self.own, ROWS]), ids[mine])
+
+    def append(self, touched: TouchedKeys, fresh: CountedRows) -> None:
+        """Add what came, and what is taken back."""
+        keys = pick(touched.keys.select(self.names), fresh.of).columns if self.names else []
+        columns = [pa.array(touched.hashes[fresh.of]), *keys, *fresh.rows.columns]
+        self._log.append(pa.Table.from_arrays(columns, schema=self.schema))
+
+    def written(self) -> tuple[pa.Table, CountedRows]:
+        """Return all keys, with a column that says when their rows were written last, and the rows."""
+        rows = self._log.written()
+        touched, ids = TouchedKeys.of(rows, self.names)
+        written = np.full(touched.n, -1, np.int64)
+        np.maximum.at(written, ids, rows[WRITTEN].to_numpy())
+        return touched.keys.append_column(WRITTEN, pa.array(written)), CountedRows.of_table(rows.select([*self.own, ROWS]), ids)
+
+    def drop(self, dead: DeadKeys) -> pa.Table:
+        """Take keys out; returns what the log had of them."""
+        return self._log.remove(dead.hashes, dead.rows)
+
+    def _compact(self, rows: pa.Table, oldest: bool) -> pa.Table:
+        groups = group([rows[k] for k in self.names], rows.num_rows)
+        return counted(rows, groups.ids)[0]
