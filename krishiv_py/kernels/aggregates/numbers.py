@@ -480,7 +480,7 @@ class VarianceKernel(AggKernel):
         return [pa.array(total), *merge_groups(partials[1:cut], ids, n), *merge_groups(partials[cut:], ids, n)]
 
     def taking_back(self) -> AggKernel:
-        return TakenBack(self, special=True, spread=True)
+        return TakenBack(self, special=True, spread=True, least=self.least)
 
     def negated(self, partials: list[pa.Array]) -> list[pa.Array]:
         cut = len(EXACT) + 1

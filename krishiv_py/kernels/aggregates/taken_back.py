@@ -33,11 +33,14 @@ class TakenBack(AggKernel):
         Whether values may be NaN or infinite.
     spread : bool
         Whether an infinite value makes the result NaN: it is a measure of distances.
+    least : int
+        How many values a result needs.
     """
 
     sums: AggKernel
     special: bool
     spread: bool = False
+    least: int = 1
 
     @property
     def partial_types(self) -> list[pa.DataType]:
@@ -76,14 +79,14 @@ class TakenBack(AggKernel):
         places = np.full(len(counts[0]), -1, np.int64)
         places[some] = np.arange(len(some))
         result = finished.take(pa.array(places, mask=places < 0))
-        return self._with_special(result, counts[1:]) if self.special and any(c.any() for c in counts[1:]) else result
+        return self._with_special(result, counts) if self.special and any(c.any() for c in counts[1:]) else result
 
     def _with_special(self, result: pa.Array, counts: list[Ints]) -> pa.Array:
-        nans, above, below = (count > 0 for count in counts)
+        nans, above, below = (count > 0 for count in counts[1:])
         undefined = nans | (above & below) | ((above | below) if self.spread else False)
         values: NumPy = result.fill_null(0.0).to_numpy(zero_copy_only=False).copy()
         values[above], values[below], values[undefined] = np.inf, -np.inf, np.nan
-        return pa.array(values, self.result_type, mask=result.is_null().to_numpy(zero_copy_only=False))
+        return pa.array(values, self.result_type, mask=counts[0] < self.least)
 
 
 def _added(counts: pa.Array, ids: Ints, n: int) -> pa.Array:

@@ -282,7 +282,7 @@ class BoundedPack:
             for root, stage, leaving, counters, rows_clock in zip(
                 self.roots, stages, self.leaving, passed, judging, strict=True
             ):
-                if not root.spec.time_column:
+                if root.spec.operation.nature.stateless:
                     rows = list(self._passing(root, stage, scanned, leaving, counters))
                 else:
                     rows, maxima = self._packed(root, stage, timed, scanned, rows_clock)
@@ -292,7 +292,7 @@ class BoundedPack:
             for bucket in self.bucket_ids:
                 yield _row(bucket, 0, addressed(NEWEST, n), str(newest_us).encode())
         for root, counters in zip(self.roots, passed, strict=True):
-            if not root.spec.time_column:
+            if root.spec.operation.nature.stateless:
                 yield _row(self.bucket_ids[0], 0, _output_kind(NOTES, root.number), Notes(counters).to_bytes())
 
     def _advance_clocks(self, judging: Sequence[RowClock | None], control: Control) -> None:
