@@ -67,7 +67,7 @@ STEPS: Final = {
 """Stateless steps, each with the names that others have for it."""
 _OF_COLUMNS: Final = ("select", "filter", "expect", "with_column", "rename", "drop")
 """Steps that may follow the watermark, as long as the stream has no key."""
-_OF_ROWS: Final = ("map_batches", "unnest", "lookup_join", "split")
+_OF_ROWS: Final = ("map_batches", "unnest", "lookup_join", "split", "from_changelog", "latest")
 """Steps that come before the watermark."""
 
 _AGGREGATES: Final = {
@@ -121,7 +121,8 @@ _LOOKUP: Final = (
     ".interval_join(...)"
 )
 _JOIN: Final = (
-    'write left.interval_join(right, on="user", lower="-10 minutes", upper="5 minutes") on streams with .watermark(...)'
+    'write left.join(right, on="user") for all rows as they are now, or for rows that are close in time '
+    'left.interval_join(right, on="user", lower="-10 minutes", upper="5 minutes") on streams with .watermark(...)'
 )
 _BOTH: Final = f"{_JOIN}; for the rows of both in one stream write session.union({{...}})"
 _SORT: Final = "a stream has no end, so its rows have no order; results come in ascending order of their windows"
@@ -158,6 +159,10 @@ _START: Final = "an argument of where it ends: .start(sink, checkpoint=..., batc
 
 _ON_STREAM: Final = {
     "join crossJoin merge intervalJoin coGroup cogroup join_interval join_where leftJoin": _JOIN,
+    "changelog fromChangelogStream from_changelog_stream read_cdc cdc fromChangelog table": (
+        'write .from_changelog("debezium", key="id"), or "upsert" or "log" for other formats'
+    ),
+    "last_by latest_by keep_latest max_version": 'write .latest("user", by="at"), the newest row of every key as a table',
     "outerJoin outer_join left_outer_join right_outer_join full_outer_join rightJoin innerJoin": _JOIN,
     "left_join right_join inner_join": _JOIN,
     "connect": _BOTH,

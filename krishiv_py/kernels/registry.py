@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from krishiv_py.kernels import absence, dedup, previous
     from krishiv_py.kernels.changes import changelog, running, top
     from krishiv_py.kernels.changes import join as table_join
+    from krishiv_py.kernels.changes import table as tables
     from krishiv_py.kernels.joins import asof, interval, windowed
     from krishiv_py.kernels.patterns import operator as patterns
     from krishiv_py.kernels.process import operator as process
@@ -45,6 +46,7 @@ else:
     running = lazy("krishiv_py.kernels.changes.running")
     top = lazy("krishiv_py.kernels.changes.top")
     table_join = lazy("krishiv_py.kernels.changes.join")
+    tables = lazy("krishiv_py.kernels.changes.table")
     patterns = lazy("krishiv_py.kernels.patterns.operator")
     process = lazy("krishiv_py.kernels.process.operator")
     asof = lazy("krishiv_py.kernels.joins.asof")
@@ -98,6 +100,8 @@ def chain(spec: OperatorSpec) -> tuple[Link, ...]:
     if spec.options.ttl is not None:
         around = _EXPIRING.get(spec.operation.route)
         keys = Link("time to live of keys", ExpiringOperator)
+        if spec.operation.takes_changes:
+            keys = Link("time to live of keys", lambda whole, inner: tables.ExpiringTable(whole, inner))
         links.insert(0, keys if around is None else Link("time to live of windows", around))
     if spec.options.late_rule == "window":
         links.insert(0, Link("fire before rows are taken in", PunctualOperator))

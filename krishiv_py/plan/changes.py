@@ -11,13 +11,12 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output, identity_of_aggs, identity_of_columns
-from krishiv_py.plan.joins import JoinType
 from krishiv_py.plan.operation import GROUPING, Apart, LateBy, Operation, OperationTraits, ResultTime, passing
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.schema import RESERVED
 from krishiv_py.plan.sides import OP as OP
-from krishiv_py.plan.sides import JoinColumns
+from krishiv_py.plan.sides import JoinColumns, JoinType
 
 INSERT, BEFORE, AFTER, DELETE = "+I", "-U", "+U", "-D"
 Stale: TypeAlias = Literal["count", "side_output"]

@@ -32,10 +32,10 @@ from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.operation import LATER, LateBy, Operation, OperationTraits, ResultTime, WindowExtent
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
+from krishiv_py.plan.sides import JOIN_TYPES as JOIN_TYPES
 from krishiv_py.plan.sides import JoinColumns
+from krishiv_py.plan.sides import JoinType as JoinType
 from krishiv_py.plan.windows.fixed import HoppingWindow
-
-JoinType: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 
 @attrs.frozen
@@ -88,9 +88,6 @@ class Join(Operation):
     def result_time(self, time_column: str) -> ResultTime | None:
         """Return the result column with the event time of a result (SEMANTICS §9.1)."""
         return ResultTime("row", self.sides.time if self.has_time else self.sides.left_time)
-
-
-JOIN_TYPES: Final[tuple[JoinType, ...]] = ("inner", "left", "right", "full", "semi", "anti")
 
 
 @attrs.frozen

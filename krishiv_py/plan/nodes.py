@@ -195,7 +195,7 @@ class UnionSource(SourceNode):
     schema: pa.Schema
     bounded: bool
     changes: bool = False
-    """Whether its rows say whether they are added or taken back."""
+    """True if its rows say whether they are added or taken back."""
 
     @property
     def envelope(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -22,6 +22,8 @@ from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, RowsClo
 from krishiv_py.plan.schema import RESERVED, check_key_type, in_order_of, order_name, time_kind
 from krishiv_py.types import key_type, type_text
 
+JoinType: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
+JOIN_TYPES: Final[tuple[JoinType, ...]] = ("inner", "left", "right", "full", "semi", "anti")
 LEFT, RIGHT = "left", "right"
 OP: Final = "op"
 """The column of the change kind of a row."""

@@ -162,6 +162,14 @@ def _check_over(node: Stage, over_us: int) -> None:
         raise PlanError("an aggregate looks back further than its window", got=got, then=then, hint=hint)
 
 
+def _check_ttl(node: Stage) -> None:
+    """Refuse a time to live by event time for rows that have none."""
+    ttl = node.options.ttl
+    if ttl is not None and ttl.clock == "event" and not node.input.column and not node.operation.nature.stateless:
+        hint = 'write StateTtlConfig("1 day", clock="processing"), or .watermark("at", "5 s") before'
+        raise PlanError("rows without event time have no time to live by it", got=node.options.describe(), hint=hint)
+
+
 def _check_clock(node: Stage) -> None:
     if not node.input.spec._by_clock and any(isinstance(step, Project) and uses_clock(step) for step in prefix_of(node.input)):
         got = ".processing_time(), and no window after it"
@@ -229,6 +237,7 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
     _check_output(node)
     node.operation.check_columns(schema)
     node.operation.check_options(node.options)
+    _check_ttl(node)
     operation = node.operation.row_by_row(node.options) if node.input.spec.by_row else node.operation
     for _, before in stages_read(rows):
         check_followed(before, node.operation)

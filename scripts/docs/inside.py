@@ -271,6 +271,26 @@ def pattern(made: Namespace) -> Picture:
     return picture
 
 
+def content(made: Namespace) -> Picture:
+    """Draw batches of rows, the changes that each of them gives, and the table after it."""
+    picture, table = Picture(height=212.0), dict[str, int]()
+    for text, y in (("rows", 34.0), ("changes", 88.0), ("table", 160.0)):
+        picture.write(text, LEFT, y, "start", size=14)
+    for number, (batch, changes) in enumerate(zip(made["sent"], made["given"], strict=True)):
+        x = 140.0 + 108.0 * number
+        for line, (customer, amount) in enumerate(batch):
+            picture.write(f"{customer} {amount}", x, 26.0 + 17.0 * line, fill=ROW)
+        for line, (op, customer, total) in enumerate(changes):
+            picture.write(f"{op} {customer} {total}", x, 80.0 + 17.0 * line, fill=LATE if op.startswith("-") else BAR)
+            if op.startswith("+"):
+                table[customer] = total
+        picture.put("rect", x=x - 44, y=122.0, width=88.0, height=62.0, rx=6.0, fill=BAR, fill_opacity=0.1, stroke=BAR)
+        for line, (customer, total) in enumerate(sorted(table.items())):
+            picture.write(f"{customer} {total}", x, 140.0 + 17.0 * line)
+        picture.write(f"batch {number + 1}", x, 204.0, size=14)
+    return picture
+
+
 def silence(made: Namespace) -> Picture:
     """Draw the rows of a key, how long after each it is absent, and what was reported."""
     axis, picture, after = Axis(-3.0, 150.0, left=92.0), Picture(height=150.0), 60.0

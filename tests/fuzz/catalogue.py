@@ -357,6 +357,19 @@ def _stages() -> Iterator[Call]:
     yield Call("asof_join", lambda: timed().asof_join, near)
     same = {"right": timed(), "on": "user", "window": windows.tumbling(5), "how": "full", "suffixes": ("", "_right")}
     yield Call("window_join", lambda: timed().window_join, same)
+    table = {"right": stream(), "on": "user", "how": "full", "suffixes": ("", "_right")}
+    yield Call("Stream.join", lambda: stream().select("user", "n").join, table)
+    yield Call("join, results", lambda: aggregated().join, {"right": stream(), "on": "user"})
+    log = {"format": "log", "key": "n", "sequence": "at", "tombstones": 5, "op": "user", "ops": {"ins": "+I"}}
+    yield Call("from_changelog", lambda: stream().from_changelog, {**log, "stale": "side_output", "changes": "each"})
+    yield Call("latest", lambda: stream().latest, {"key": "user", "by": "at"})
+    yield Call("Stream.agg", lambda: stream().agg, {"aggs": count()})
+    yield Call("KeyedStream.agg", lambda: timed().key_by("user").agg, {"aggs": count()})
+    yield Call("KeyedUntimedStream.agg", lambda: stream().key_by("user").agg, {"aggs": count()})
+    first = {"n": 2, "by": "n", "smallest": True, "rank": "place"}
+    yield Call("KeyedUntimedStream.top_rows", lambda: stream().key_by("user").top_rows, first)
+    yield Call("KeyedStream.top_rows", lambda: timed().key_by("user").top_rows, first)
+    yield Call("Stream.top_rows", lambda: stream().top_rows, first)
     yield Call("lookup_join", lambda: stream().lookup_join, {"table": pa.table({"user": ["a"], "city": ["b"]}), "on": "user"})
     yield Call("ResultStream.explain", lambda: timed().interval_join(**other).explain, {})
     yield Call("WindowedStream.agg", lambda: windowed().agg, {"aggs": count()})

@@ -18,12 +18,11 @@ from krishiv_py.lazy import lazy
 from krishiv_py.plan.changes import CHANGE, Changelog, RegularJoin, RunningAggregation, TopRows, sequence_name
 from krishiv_py.plan.checks import a_number, a_switch, column_name, expression, is_collection, known_column, one_of
 from krishiv_py.plan.expressions.expr import Expr, col, python_text
-from krishiv_py.plan.joins import JOIN_TYPES, JoinType
 from krishiv_py.plan.nodes import Project, Stage, StageDraft, Watermark, prefix_of, source_of
 from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.schema import RESERVED, checked, require_columns
-from krishiv_py.plan.sides import Side, named, tables_together
+from krishiv_py.plan.sides import JOIN_TYPES, JoinType, Side, named, tables_together
 from krishiv_py.plan.steps import traced
 from krishiv_py.types import type_text
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from krishiv_py.api.stages.changing import TableSide
     from krishiv_py.api.stages.keyed import KeyedStream
     from krishiv_py.api.stages.results import ResultStream
-    from krishiv_py.plan.joins import JoinType
+    from krishiv_py.plan.sides import JoinType
     from krishiv_py.planner.physical import Engine, PhysicalPlan
 
 
@@ -442,7 +442,7 @@ class Stream(RunMethods, ShownInALine):
     def join(
         self, right: TableSide, on: On | None = None, *, how: JoinType = "inner", suffixes: Suffixes | None = None
     ) -> ResultStream:
-        """Join all rows with another table, `right`: see :meth:`KeyedStream.join`.
+        """Join all rows with another table, `right`, by `on`, `how` and `suffixes`: see :meth:`KeyedStream.join`.
 
         Examples
         --------
@@ -457,7 +457,7 @@ class Stream(RunMethods, ShownInALine):
     def top_rows(
         self, n: int, by: str | Expr | Sequence[str | Expr], *, smallest: bool = False, rank: str | None = None
     ) -> ResultStream:
-        """Give the first `n` of all rows `by` a value, as a table: see :meth:`KeyedStream.top_rows`.
+        """Give the first `n` of all rows `by` a value, with `smallest` and `rank`: see :meth:`KeyedStream.top_rows`.
 
         Examples
         --------

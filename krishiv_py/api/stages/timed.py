@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from krishiv_py.api.stages.changing import TableSide
     from krishiv_py.api.stages.results import ResultStream
     from krishiv_py.api.stages.stream import Stream
-    from krishiv_py.plan.joins import JoinType
+    from krishiv_py.plan.sides import JoinType
     from krishiv_py.planner.physical import Engine, PhysicalPlan
 else:
     stream = lazy("krishiv_py.api.stages.stream")
@@ -402,7 +402,7 @@ class KeyedUntimedStream(ShownInALine):
     def join(
         self, right: TableSide, on: On | None = None, *, how: JoinType = "inner", suffixes: Suffixes | None = None
     ) -> ResultStream:
-        """Join all rows with another table, `right`: see :meth:`KeyedStream.join`.
+        """Join all rows with another table, `right`, by `on`, `how` and `suffixes`: see :meth:`KeyedStream.join`.
 
         Examples
         --------
@@ -417,7 +417,7 @@ class KeyedUntimedStream(ShownInALine):
     def top_rows(
         self, n: int, by: str | Expr | Sequence[str | Expr], *, smallest: bool = False, rank: str | None = None
     ) -> ResultStream:
-        """Give the first `n` rows of each key `by` a value, as a table: see :meth:`KeyedStream.top_rows`.
+        """Give the first `n` rows of each key `by` a value, with `smallest` and `rank`: see :meth:`KeyedStream.top_rows`.
 
         Examples
         --------

@@ -21,11 +21,10 @@ from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.changes.net import net_changes
+from krishiv_py.kernels.changes.table import TableChange, TableOperator
 from krishiv_py.kernels.changes.touched import TouchedKeys
 from krishiv_py.kernels.columns.layout import Layout, whole
-from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import ranks_of
-from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.key_table import KeyTable
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
@@ -71,36 +70,29 @@ class _Decided:
         return np.flatnonzero(np.append(self.of[1:] != self.of[:-1], np.ones(min(len(self.of), 1), np.bool_)))
 
 
-class ChangelogOperator:
+class ChangelogOperator(TableOperator):
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.operation, Changelog)
         self.operation = operation = spec.operation
-        self.layout = layout = Layout(spec)
-        self.names = layout.key_names
+        layout = Layout(spec)
+        super().__init__(spec, [layout.row_schema.field(name) for name in layout.own_names], counts=False)
         working = dict(zip(spec.keys, self.names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
-        self.change = working[CHANGE]
+        self.act = working[CHANGE]
         self.sequence = [working[name] for name in operation.sequence]
         fields = operation.result_fields(spec.row_schema, pa.null()) or []
         self.columns = [working[field.name] for field in fields]
         """The columns of a row as it is given."""
-        self.row_fields = pa.schema(fields)
         self.late_columns = [working.get(name) for name in spec.late_columns]
         kept = [name for name in dict.fromkeys((*self.columns, *self.sequence)) if name not in self.names]
         self.values = [layout.row_schema.field(name) for name in kept]
         self.stored = [*self.values, pa.field(_ALIVE, pa.bool_()), pa.field(_GONE_AT, pa.int64())]
-        self.withdraws = spec.options.emit_mode == "retractions"
 
-    def combine(self, rows: pa.Table) -> pa.Table:
-        """Return the rows as they are."""
-        return rows
-
-    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+    def change(self, bucket: Bucket, fresh: pa.Table, moment: Moment) -> TableChange:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
         table, due = self._table(bucket), DueQueue(bucket, f"{NAME}_gone", _GRAIN_US)
         self._forget(table, due, moment)
-        fresh = pa.concat_tables([self.layout.row_schema.empty_table(), *chunks])
         results, late, counters = self.layout.result_schema.empty_table(), [], dict[str, int]()
         if fresh.num_rows:
             fresh, refused = self._readable(fresh, moment)
@@ -109,12 +101,26 @@ class ChangelogOperator:
             results, refused, counters = self._changed(table, due, fresh, moment)
             late += refused
         counters = counters | {"refused_changes": sum(t.num_rows for t in late)} if late else counters
-        aside = pa.concat_tables(late) if late else None
-        return StepResult(results, None, 0, len(table), results.num_rows, counters, aside, due.earliest)
+        return TableChange(results, late, counters, due.earliest)
+
+    def held(self, bucket: Bucket) -> int:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
+        return len(self._table(bucket))
+
+    def rows_of(self, bucket: Bucket, touched: TouchedKeys) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
+        stored, places = self._table(bucket).lookup(touched.keys, touched.hashes)
+        rows = pick(stored, places[places >= 0])
+        return self._rows(rows.filter(rows[_ALIVE]))
+
+    def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
+        gone = self._table(bucket).drop(dead)
+        return int(np.count_nonzero(gone[_ALIVE].to_numpy(zero_copy_only=False)))
 
     def _readable(self, rows: pa.Table, moment: Moment) -> tuple[pa.Table, list[pa.Table]]:
         """Part rows whose operation or sequence is not known from the others."""
-        bad_op = rows[self.change].is_null().to_numpy(zero_copy_only=False)
+        bad_op = rows[self.act].is_null().to_numpy(zero_copy_only=False)
         unordered = np.zeros(rows.num_rows, np.bool_)
         if self.sequence:
             unordered = rows[self.sequence[0]].is_null().to_numpy(zero_copy_only=False) & ~bad_op
@@ -135,7 +141,7 @@ class ChangelogOperator:
         order = stable_order(ids)
         stale = self._stale(fresh, ids, order, stored, known, touched.n)
         counts = order[~stale[order]]
-        up = fresh[self.change].to_numpy(zero_copy_only=False).astype(np.bool_)
+        up = fresh[self.act].to_numpy(zero_copy_only=False).astype(np.bool_)
         decided = _Decided(pick(fresh, counts), ids[counts], up[counts])
         late = [self._aside(fresh.filter(pa.array(stale)), STALE, moment)] if self._tells_stale(stale) else []
         alive = stored[_ALIVE].to_numpy(zero_copy_only=False)
@@ -255,14 +261,7 @@ class ChangelogOperator:
         """Return the row of each key, and when it changed last."""
         rows = self._table(bucket).rows()
         rows = rows.filter(rows[_ALIVE])
-        given = self._rows(rows)
-        name = self.layout.spec.operation.free_name("last_update", given.column_names)
-        return given.append_column(name, unstamp(rows[WRITTEN].to_numpy(), "timestamp"))
-
-    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows."""
-        gone = self._table(bucket).drop(DeadKeys.of(dead, self.names))
-        return int(np.count_nonzero(gone[_ALIVE].to_numpy(zero_copy_only=False)))
+        return self.with_written(self._rows(rows), rows[WRITTEN])
 
 
 def _ranks(columns: pa.Table) -> Ints:

@@ -18,7 +18,7 @@ from krishiv_py.kernels.state.store import WRITTEN, Bucket
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
 
 ROWS: Final = "__rows"
-"""How many equal rows there are; negative for rows that are taken back."""
+"""The number of equal rows; negative for rows that are taken back."""
 
 
 def counted(rows: pa.Table, ids: Ints) -> tuple[pa.Table, Ints]:
@@ -87,6 +87,20 @@ class CountedRows:
         """Return them as rows that are taken back."""
         return self.times(-self.counts)
 
+    def matched(self, *, forgets: bool) -> tuple[CountedRows, int]:
+        """Return the rows that are there, and how many were withdrawn that were not.
+
+        Raises
+        ------
+        OperatorError
+            Where there are such rows and the state does not forget any.
+        """
+        counts = self.counts
+        if not forgets:
+            refuse_unmatched(counts)
+            return self, 0
+        return self.pick(np.flatnonzero(counts > 0)), int(-counts[counts < 0].sum())
+
     def added(self, more: CountedRows) -> CountedRows:
         """Return them with others, equal ones once."""
         return CountedRows.of_table(pa.concat_tables([self.rows, more.rows]), np.concatenate([self.of, more.of]))
@@ -113,8 +127,20 @@ class CountedLog:
     def __len__(self) -> int:
         return len(self._log)
 
-    def lookup(self, touched: TouchedKeys, wanted: Mask) -> CountedRows:
-        """Return the rows of the `wanted` ones of some keys."""
+    def take(self, touched: TouchedKeys, fresh: pa.Table, ids: Ints, *, forgets: bool) -> tuple[CountedRows, CountedRows, int]:
+        """Add what came of some keys, and take back what is withdrawn.
+
+        Returns the rows of before and of now, and how many rows were not there to be taken back, as the state `forgets` keys.
+        """
+        before = self.lookup(touched)
+        came = CountedRows.of_table(fresh.select([*self.own, ROWS]), ids)
+        now, missing = before.added(came).matched(forgets=forgets)
+        self.append(touched, now.added(before.negative()) if missing else came)
+        return before, now, missing
+
+    def lookup(self, touched: TouchedKeys, some: Mask | None = None) -> CountedRows:
+        """Return the rows of some keys, all of them or `some`."""
+        wanted = np.ones(touched.n, np.bool_) if some is None else some
         rows = self._log.lookup(sorted_unique(touched.hashes[wanted]))
         ids = np.zeros(rows.num_rows, np.int64)
         if self.names:

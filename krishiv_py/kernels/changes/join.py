@@ -21,11 +21,11 @@ from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.errors import PlanError
-from krishiv_py.kernels.changes.counted import ROWS, CountedLog, CountedRows, counted, refuse_unmatched
+from krishiv_py.kernels.changes.counted import ROWS, CountedLog, CountedRows, counted
 from krishiv_py.kernels.changes.net import signed_changes
+from krishiv_py.kernels.changes.table import TableChange, TableOperator
 from krishiv_py.kernels.changes.touched import TouchedKeys
-from krishiv_py.kernels.columns.layout import SIGN, Layout
-from krishiv_py.kernels.results import StepResult
+from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import DeadKeys
@@ -36,38 +36,56 @@ _GIVEN_ALONE: Final = {"left": (True, False), "right": (False, True), "full": (T
 """Of which sides a row without a partner is given."""
 
 
-class RegularJoinOperator:
+class RegularJoinOperator(TableOperator):
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.operation, RegularJoin)
         self.join = spec.operation
-        self.layout = layout = Layout(spec)
-        self.names = layout.key_names
+        layout = Layout(spec)
+        super().__init__(spec, [layout.row_schema.field(name) for name in layout.own_names], counts=True)
         self.side, *own = layout.own_names
         lefts = len(self.join.sides.left)
         self.own = own[:lefts], own[lefts:]
         working = dict(zip(layout.own, layout.own_names, strict=True)) | dict(zip(spec.keys, self.names, strict=True))
         self.ids = [None if names is None else [working[name] for name in names] for names in self.join.ids]
-        self.withdraws = spec.options.emit_mode == "retractions"
-        self.chunk_names = [name for name in layout.row_schema.names if name not in ("__t", SIGN)]
-        self.chunk_schema = pa.schema([*map(layout.row_schema.field, self.chunk_names), pa.field(ROWS, pa.int64())])
 
-    def combine(self, rows: pa.Table) -> pa.Table:
-        """Return the rows, with 1 or -1 as their number."""
-        signs = rows[SIGN].cast(pa.int64()) if SIGN in rows.column_names else pa.array(np.ones(rows.num_rows, np.int64))
-        return pa.Table.from_arrays([*(rows[name] for name in self.chunk_names), signs], schema=self.chunk_schema)
+    def change(self, bucket: Bucket, fresh: pa.Table, moment: Moment) -> TableChange:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
+        if not fresh.num_rows:
+            return TableChange(self.layout.result_schema.empty_table())
+        results, expired = self._changed(self._logs(bucket), fresh)
+        return TableChange(results, counters={"expired": expired} if expired else {})
 
-    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        logs = self._logs(bucket)
-        fresh = pa.concat_tables([self.chunk_schema.empty_table(), *chunks])
-        results = self.layout.result_schema.empty_table()
-        if fresh.num_rows:
-            results = self._changed(logs, fresh)
-        return StepResult(results, None, 0, sum(len(log) for log in logs), results.num_rows)
+    def held(self, bucket: Bucket) -> int:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
+        return sum(len(log) for log in self._logs(bucket))
 
-    def _changed(self, logs: tuple[CountedLog, CountedLog], fresh: pa.Table) -> pa.Table:
+    def rows_of(self, bucket: Bucket, touched: TouchedKeys) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
+        stored = [log.lookup(touched) for log in self._logs(bucket)]
+        none = [side.pick(np.empty(0, np.int64)) for side in stored]
+        parts = [] if self.join.left_only else [self._pairs(touched, stored[0], stored[1])]
+        for number in (0, 1):
+            if self._shows_alone(number):
+                meets = self.join.how == "semi"
+                has = np.zeros(touched.n, np.bool_)
+                has[stored[1 - number].of] = True
+                parts.append(self._lonely(touched, stored[number].of_keys(has if meets else ~has), number))
+        given = pa.concat_tables(parts) if parts else self._lonely(touched, none[0], 0)
+        rows = pick(given.drop_columns([_OF, ROWS]), np.repeat(np.arange(given.num_rows), given[ROWS].to_numpy()))
+        return pa.Table.from_arrays(rows.columns, schema=self.row_fields)
+
+    def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
+        return sum(log.drop(dead).num_rows for log in self._logs(bucket))
+
+    def _shows_alone(self, number: int) -> bool:
+        """Return whether rows of a side are results of their own."""
+        return _GIVEN_ALONE.get(self.join.how, (False, False))[number] or (self.join.how == "semi" and number == 0)
+
+    def _changed(self, logs: tuple[CountedLog, CountedLog], fresh: pa.Table) -> tuple[pa.Table, int]:
+        """Return what changes of the results, and how many rows were not there to be withdrawn."""
         touched, ids = TouchedKeys.of(fresh, self.names)
         is_left = pc.equal(fresh[self.side], LEFT).to_numpy()
         keyed = np.ones(touched.n, np.bool_)
@@ -78,25 +96,27 @@ class RegularJoinOperator:
         has = [np.zeros(touched.n, np.bool_) for _ in range(2)]
         for mask, side in zip(has, met, strict=True):
             mask[side.of] = True
-        alone = _GIVEN_ALONE.get(self.join.how, (False, False))
-        looks = self.join.how != "inner"
+        looks = self.join.how != "inner" or self.forgets
         wanted = [has[1] | (has[0] & looks), has[0] | (has[1] & looks)]
         stored = [log.lookup(touched, mask) for log, mask in zip(logs, wanted, strict=True)]
-        now = [side.added(more) for side, more in zip(stored, met, strict=True)]
-        for side, log, more, mask in zip(now, logs, met, wanted, strict=True):
-            refuse_unmatched(side.of_keys(mask).counts)  # of the others nothing was looked up
-            log.append(touched, more)
+        expired, now = 0, list[CountedRows]()
+        for number, (log, mask) in enumerate(zip(logs, wanted, strict=True)):
+            side = stored[number].added(met[number])
+            known, missing = side.of_keys(mask).matched(forgets=self.forgets)  # of the others nothing was looked up
+            if missing:
+                side, met[number] = known, known.added(stored[number].negative())
+                expired += missing
+            log.append(touched, met[number])
+            now.append(side)
         parts: list[pa.Table] = []
-        if self.join.how not in ("semi", "anti"):
+        if not self.join.left_only:
             parts += [self._pairs(touched, met[0], now[1]), self._pairs(touched, stored[0], met[1])]
-        if looks:
-            for number in (0, 1):
-                if alone[number] or (self.join.how == "semi" and number == 0):
-                    parts += self._alone(touched, number, stored, now, met[number], meets=self.join.how == "semi")
-                if alone[number]:
-                    nulls = came[number].of_keys(~keyed)
-                    parts.append(self._lonely(touched, nulls, number))
-        return self._net(touched, pa.concat_tables(parts) if parts else None)
+        for number in (0, 1):
+            if self._shows_alone(number):
+                parts += self._alone(touched, number, stored, now, met[number], meets=self.join.how == "semi")
+                if self.join.how != "semi":
+                    parts.append(self._lonely(touched, came[number].of_keys(~keyed), number))
+        return self._net(touched, pa.concat_tables(parts) if parts else None), expired
 
     def _of_side(self, fresh: pa.Table, ids: Ints, mine: Mask, number: int) -> CountedRows:
         return CountedRows.of_table(fresh.filter(pa.array(mine)).select([*self.own[number], ROWS]), ids[mine])
@@ -169,11 +189,6 @@ class RegularJoinOperator:
         then = "a join keeps rows of both sides"
         hint = "read the results, or how many rows are held from the progress"
         raise PlanError("state has no aggregates to show", got=self.join.describe(), then=then, hint=hint)
-
-    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows."""
-        gone = DeadKeys.of(dead, self.names)
-        return sum(log.drop(gone).num_rows for log in self._logs(bucket))
 
 
 _OF: Final = "__of"

@@ -21,10 +21,9 @@ from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.changes.counted import ROWS, CountedLog, CountedRows, refuse_unmatched
 from krishiv_py.kernels.changes.net import net_changes
+from krishiv_py.kernels.changes.table import TableChange, TableOperator
 from krishiv_py.kernels.changes.touched import TouchedKeys
 from krishiv_py.kernels.columns.layout import SIGN, Layout
-from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.key_table import KeyTable
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
@@ -42,7 +41,7 @@ class Totals:
 
 
 class RunningState(Protocol):
-    """What is kept of the keys."""
+    """Keeps what the results of keys are made of."""
 
     chunk_schema: pa.Schema
     """The rows of a batch as they are shuffled."""
@@ -50,10 +49,13 @@ class RunningState(Protocol):
     def combine(self, rows: pa.Table) -> pa.Table:
         """Reduce rows before the shuffle."""
 
-    def add(self, bucket: Bucket, touched: TouchedKeys, fresh: pa.Table, ids: Ints) -> tuple[Totals, Totals]:
-        """Add what came of some keys; return their totals of before, and of now."""
+    def add(self, bucket: Bucket, touched: TouchedKeys, fresh: pa.Table, ids: Ints) -> tuple[Totals, Totals, int]:
+        """Add what came of some keys; return their totals of before and of now, and how many rows could not be withdrawn."""
 
-    def totals(self, bucket: Bucket) -> tuple[pa.Table, pa.Table]:
+    def of(self, bucket: Bucket, touched: TouchedKeys) -> Totals:
+        """Return the totals of some keys."""
+
+    def everything(self, bucket: Bucket) -> tuple[pa.Table, pa.Table]:
         """Return all keys, with a column that says when they were written, and their partials."""
 
     def held(self, bucket: Bucket) -> int:
@@ -87,7 +89,12 @@ class KeptTotals:
         created = _signed(self.layout, rows, signs < 0, groups.ids, groups.n)
         return pa.Table.from_arrays([*keys, pa.array(counts), *created], schema=self.chunk_schema)
 
-    def add(self, bucket: Bucket, touched: TouchedKeys, fresh: pa.Table, ids: Ints) -> tuple[Totals, Totals]:
+    def of(self, bucket: Bucket, touched: TouchedKeys) -> Totals:
+        stored, places = self._table(bucket).lookup(touched.keys, touched.hashes)
+        known = np.flatnonzero(places >= 0)
+        return Totals(known, pick(stored.select(self.partials), places[known]))
+
+    def add(self, bucket: Bucket, touched: TouchedKeys, fresh: pa.Table, ids: Ints) -> tuple[Totals, Totals, int]:
         table = self._table(bucket)
         stored, places = table.lookup(touched.keys, touched.hashes)
         known = np.flatnonzero(places >= 0)
@@ -102,7 +109,7 @@ class KeptTotals:
             live = counts > 0
         table.write(touched.keys, touched.hashes, live, list(merged.columns))
         now = np.flatnonzero(live)
-        return Totals(known, before.select(self.partials)), Totals(now, pick(merged.select(self.partials), now))
+        return Totals(known, before.select(self.partials)), Totals(now, pick(merged.select(self.partials), now)), 0
 
     def _merged(self, both: pa.Table, ids: Ints, n: int) -> pa.Table:
         counts = []
@@ -112,7 +119,7 @@ class KeptTotals:
             counts = [pa.array(total)]
         return pa.Table.from_arrays([*counts, *self.layout.merge(both, ids, n)], schema=self.schema)
 
-    def totals(self, bucket: Bucket) -> tuple[pa.Table, pa.Table]:
+    def everything(self, bucket: Bucket) -> tuple[pa.Table, pa.Table]:
         rows = self._table(bucket).rows()
         return rows.select([*self.names, WRITTEN]), rows.select(self.partials)
 
@@ -139,14 +146,12 @@ class KeptRows:
         columns = [rows[name] for name in self.chunk_schema.names[:-1]]
         return pa.Table.from_arrays([*columns, rows[SIGN].cast(pa.int64())], schema=self.chunk_schema)
 
-    def add(self, bucket: Bucket, touched: TouchedKeys, fresh: pa.Table, ids: Ints) -> tuple[Totals, Totals]:
-        log = self._log(bucket)
-        before = log.lookup(touched, np.ones(touched.n, np.bool_))
-        came = CountedRows.of_table(fresh.select([*log.own, ROWS]), ids)
-        now = before.added(came)
-        refuse_unmatched(now.counts)
-        log.append(touched, came)
-        return self._made(before), self._made(now)
+    def of(self, bucket: Bucket, touched: TouchedKeys) -> Totals:
+        return self._made(self._log(bucket).lookup(touched))
+
+    def add(self, bucket: Bucket, touched: TouchedKeys, fresh: pa.Table, ids: Ints) -> tuple[Totals, Totals, int]:
+        before, now, expired = self._log(bucket).take(touched, fresh, ids, forgets=self.layout.spec.options.ttl is not None)
+        return self._made(before), self._made(now), expired
 
     def _made(self, kept: CountedRows) -> Totals:
         """Return the partials of rows, each as often as it is there."""
@@ -155,7 +160,7 @@ class KeptRows:
         columns = self.layout.create(pick(kept.rows, places), dense.astype(np.int64), len(some))
         return Totals(some, pa.Table.from_arrays(columns, schema=pa.schema(self.layout.partial_fields)))
 
-    def totals(self, bucket: Bucket) -> tuple[pa.Table, pa.Table]:
+    def everything(self, bucket: Bucket) -> tuple[pa.Table, pa.Table]:
         keys, rows = self._log(bucket).written()
         made = self._made(rows)
         return pick(keys, made.of), made.partials
@@ -185,50 +190,56 @@ def _signed(layout: Layout, rows: pa.Table, minus: Mask, ids: Ints, n: int) -> l
     return layout.merge(both, np.tile(np.arange(n), 2), n)
 
 
-class RunningOperator:
+class RunningOperator(TableOperator):
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
-        self.layout = layout = Layout(spec)
-        self.names = layout.key_names
-        self.withdraws = spec.options.emit_mode == "retractions"
-        self.state_of: RunningState = KeptTotals(layout) if layout.takes_back else KeptRows(layout)
+        super().__init__(spec, [], counts=False)
+        layout = self.layout
+        rows_needed = not layout.takes_back or (
+            bool(spec.changes) and self.forgets
+        )  # else nobody knows which row was forgotten
+        self.totals: RunningState = KeptRows(layout) if rows_needed else KeptTotals(layout)
+        self.chunk_schema = self.totals.chunk_schema
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """Reduce rows to what is shuffled."""
-        return self.state_of.combine(rows)
+        return self.totals.combine(rows)
 
-    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        fresh = pa.concat_tables([self.state_of.chunk_schema.empty_table(), *chunks])
-        results = self.layout.result_schema.empty_table()
-        if fresh.num_rows:
-            touched, ids = TouchedKeys.of(fresh, self.names)
-            before, now = self.state_of.add(bucket, touched, fresh, ids)
-            given, gives = self._results(touched.keys, before), self._results(touched.keys, now)
-            schema = self.layout.result_schema
-            results = net_changes(schema, given, before.of, gives, now.of, touched.n, withdraws=self.withdraws)
-        return StepResult(results, None, 0, self.state_of.held(bucket), results.num_rows)
+    def change(self, bucket: Bucket, fresh: pa.Table, moment: Moment) -> TableChange:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
+        schema = self.layout.result_schema
+        if not fresh.num_rows:
+            return TableChange(schema.empty_table())
+        touched, ids = TouchedKeys.of(fresh, self.names)
+        before, now, expired = self.totals.add(bucket, touched, fresh, ids)
+        given, gives = self._results(touched.keys, before), self._results(touched.keys, now)
+        results = net_changes(schema, given, before.of, gives, now.of, touched.n, withdraws=self.withdraws)
+        return TableChange(results, counters={"expired": expired} if expired else {})
+
+    def rows_of(self, bucket: Bucket, touched: TouchedKeys) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
+        return self._results(touched.keys, self.totals.of(bucket, touched))
+
+    def held(self, bucket: Bucket) -> int:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
+        return self.totals.held(bucket)
+
+    def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
+        return self.totals.drop(bucket, dead)
 
     def _results(self, keys: pa.Table, totals: Totals) -> pa.Table:
         return self._finished(pick(keys, totals.of), totals.partials)
 
     def _finished(self, keys: pa.Table, partials: pa.Table) -> pa.Table:
         """Return the results of keys with these partials, without the kind of their change."""
-        heads = [keys[name] for name in self.names]
-        fields = list(self.layout.result_schema)[: len(heads) + len(self.layout.kernels)]
-        named = partials
+        heads, named = [keys[name] for name in self.names], partials
         for name, column in zip(self.names, heads, strict=True):  # an error names the key
             named = named.append_column(name, column)
-        return pa.Table.from_arrays([*heads, *self.layout.finish(named)], schema=pa.schema(fields))
+        return pa.Table.from_arrays([*heads, *self.layout.finish(named)], schema=self.row_fields)
 
     def state(self, bucket: Bucket) -> pa.Table:
         """Return the result of each key, and when it changed last."""
-        keys, partials = self.state_of.totals(bucket)
-        results = self._finished(keys, partials)
-        name = self.layout.spec.operation.free_name("last_update", results.column_names)
-        return results.append_column(name, unstamp(keys[WRITTEN].to_numpy(), "timestamp"))
-
-    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts keys."""
-        return self.state_of.drop(bucket, DeadKeys.of(dead, self.names))
+        keys, partials = self.totals.everything(bucket)
+        return self.with_written(self._finished(keys, partials), keys[WRITTEN])

@@ -1,6 +1,7 @@
 """The first rows of each key, as a table (SEMANTICS §16.8).
 
-All rows stay in state where they may be taken back, else the first ones. A batch looks up the rows of the keys that it has rows of, puts them in order, and gives what changes among the first ones::
+All rows stay in state where they may be taken back, else the first ones. A batch looks up the rows of the keys that it has rows
+of, puts them in order, and gives what changes among the first ones::
 
     by          9   7   5   4            6 comes:   9   7   6   5   4
     first 3     9   7   5                           9   7   6           -D 5, +I 6
@@ -14,13 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.types import Ints, pick
-from krishiv_py.kernels.changes.counted import ROWS, CountedLog, CountedRows, counted, refuse_unmatched
+from krishiv_py.kernels.changes.counted import ROWS, CountedLog, CountedRows, counted
 from krishiv_py.kernels.changes.net import signed_changes
+from krishiv_py.kernels.changes.table import TableChange, TableOperator
 from krishiv_py.kernels.changes.touched import TouchedKeys
-from krishiv_py.kernels.columns.layout import SIGN, Layout, whole
-from krishiv_py.kernels.columns.times import unstamp
+from krishiv_py.kernels.columns.layout import Layout, whole
 from krishiv_py.kernels.ordered import ranks_of
-from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
 from krishiv_py.kernels.state.window_log import DeadKeys
@@ -30,43 +30,46 @@ NAME: Final = "top"
 _RANK: Final = "__rank"
 
 
-class TopRowsOperator:
+class TopRowsOperator(TableOperator):
     """See the module's docstring."""
 
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.operation, TopRows)
         self.operation = operation = spec.operation
-        self.layout = layout = Layout(spec)
-        self.names = layout.key_names
+        layout = Layout(spec)
+        self.own = [layout.row_schema.field(name) for name in layout.own_names]
+        super().__init__(spec, self.own, counts=True)
         working = dict(zip(spec.keys, self.names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
         self.orders = [(working[name], largest) for name, largest in operation.order_columns]
-        fields = operation.row_fields(spec.row_schema)
-        self.columns = [working[field.name] for field in fields]
-        self.own = [layout.row_schema.field(name) for name in layout.own_names]
+        self.columns = [working[field.name] for field in operation.row_fields(spec.row_schema)]
         self.changes = bool(spec.changes)
-        self.withdraws = spec.options.emit_mode == "retractions"
-        self.chunk_schema = pa.schema([*layout.key_fields, *self.own, pa.field(ROWS, pa.int64())])
 
-    def combine(self, rows: pa.Table) -> pa.Table:
-        """Return the rows, with 1 or -1 as their number."""
-        signs = rows[SIGN].cast(pa.int64()) if self.changes else pa.array(np.ones(rows.num_rows, np.int64))
-        return pa.Table.from_arrays([*(rows[name] for name in self.chunk_schema.names[:-1]), signs], schema=self.chunk_schema)
-
-    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
-        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+    def change(self, bucket: Bucket, fresh: pa.Table, moment: Moment) -> TableChange:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
+        if not fresh.num_rows:
+            return TableChange(self.layout.result_schema.empty_table())
         log = self._log(bucket)
-        fresh = pa.concat_tables([self.chunk_schema.empty_table(), *chunks])
-        results = self.layout.result_schema.empty_table()
-        if fresh.num_rows:
-            touched, ids = TouchedKeys.of(fresh, self.names)
-            before = log.lookup(touched, np.ones(touched.n, np.bool_))
-            came = CountedRows.of_table(fresh.select([*log.own, ROWS]), ids)
-            now = before.added(came)
-            refuse_unmatched(now.counts)
+        touched, ids = TouchedKeys.of(fresh, self.names)
+        if self.changes:
+            before, now, expired = log.take(touched, fresh, ids, forgets=self.forgets)
             first = self._first(now)
-            log.append(touched, came if self.changes else first.added(before.negative()))
-            results = self._changed(touched, self._first(before), first)
-        return StepResult(results, None, 0, len(log), results.num_rows)
+        else:
+            before, expired = log.lookup(touched), 0
+            first = self._first(before.added(CountedRows.of_table(fresh.select([*log.own, ROWS]), ids)))
+            log.append(touched, first.added(before.negative()))
+        return TableChange(self._changed(touched, self._first(before), first), counters={"expired": expired} if expired else {})
+
+    def held(self, bucket: Bucket) -> int:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
+        return len(self._log(bucket))
+
+    def rows_of(self, bucket: Bucket, touched: TouchedKeys) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
+        return self._given(touched, self._first(self._log(bucket).lookup(touched)))[0]
+
+    def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
+        """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
+        return int(self._log(bucket).drop(dead).num_rows)
 
     def _first(self, rows: CountedRows) -> CountedRows:
         """Return the first rows of each key, in their order; of equal ones as many as have a place."""
@@ -109,19 +112,18 @@ class TopRowsOperator:
     def _log(self, bucket: Bucket) -> CountedLog:
         return CountedLog(bucket, NAME, self.layout.key_fields, self.own)
 
+    def _given(self, touched: TouchedKeys, rows: CountedRows) -> tuple[pa.Table, Ints]:
+        """Return first rows as often as they are given, with the number of the key of each."""
+        table, of = self._shown(touched, rows, 1)
+        places = np.repeat(np.arange(len(of)), table[ROWS].to_numpy())
+        picked = pick(table.drop_columns([ROWS]), places)
+        return pa.Table.from_arrays(picked.columns, schema=self.row_fields), of[places]
+
     def state(self, bucket: Bucket) -> pa.Table:
         """Return the first rows of each key, and when they changed last."""
         keys, rows = self._log(bucket).written()
-        table, of = self._shown(TouchedKeys(keys, np.empty(0, np.int64), keys.num_rows), self._first(rows), 1)
-        table = table.drop_columns([ROWS])
-        fields = list(self.layout.result_schema)[: table.num_columns]
-        table = pa.Table.from_arrays(table.columns, schema=pa.schema(fields))
-        name = self.operation.free_name("last_update", table.column_names)
-        return table.append_column(name, unstamp(keys[WRITTEN].to_numpy()[of], "timestamp"))
-
-    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows."""
-        return int(self._log(bucket).drop(DeadKeys.of(dead, self.names)).num_rows)
+        given, of = self._given(TouchedKeys(keys, np.empty(0, np.int64), keys.num_rows), self._first(rows))
+        return self.with_written(given, keys[WRITTEN].take(pa.array(of)))
 
 
 def _in_order(column: pa.Array, *, largest: bool) -> Ints:

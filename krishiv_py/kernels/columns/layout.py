@@ -115,7 +115,7 @@ class Layout:
             self.input_of.append(seen[same])
         taking_back = [kernel.taking_back() for kernel in self.kernels] if spec.changes else []
         self.takes_back = None not in taking_back
-        """Whether partials alone take back rows that are withdrawn; else rows have to be kept."""
+        """True if partials alone take back rows that are withdrawn; else rows have to be kept."""
         self.kernels = (
             [kernel for kernel in taking_back if kernel is not None] if taking_back and self.takes_back else self.kernels
         )

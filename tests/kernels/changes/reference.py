@@ -113,12 +113,12 @@ def joined(left: Rows, right: Rows, key: str, how: str, columns: tuple[Sequence[
         return one[key] is not None and one[key] == other[key]
 
     if how in ("semi", "anti"):
-        return [row(l[key], l, None) for l in left if any(meets(l, r) for r in right) == (how == "semi")]
-    rows = [row(l[key], l, r) for l in left for r in right if meets(l, r)]
+        return [row(one[key], one, None) for one in left if any(meets(one, other) for other in right) == (how == "semi")]
+    rows = [row(one[key], one, other) for one in left for other in right if meets(one, other)]
     if how in ("left", "full"):
-        rows += [row(l[key], l, None) for l in left if not any(meets(l, r) for r in right)]
+        rows += [row(one[key], one, None) for one in left if not any(meets(one, other) for other in right)]
     if how in ("right", "full"):
-        rows += [row(r[key], None, r) for r in right if not any(meets(l, r) for l in left)]
+        rows += [row(other[key], None, other) for other in right if not any(meets(one, other) for one in left)]
     return rows
 
 

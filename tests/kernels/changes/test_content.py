@@ -97,11 +97,7 @@ def _chained(stream: Any) -> Any:
 def _chained_of(rows: Rows) -> Rows:
     groups = grouped([r for r in rows if r["w"] is not None and r["w"] > 1], ("k",), {"n": len, "s": _total_w})
     groups = [group | {"odd": group["s"] % 2} for group in groups]
-    return grouped(
-        groups,
-        ("odd",),
-        {"groups": len, "rows": lambda members: builtins.sum(member["n"] for member in members)},
-    )
+    return grouped(groups, ("odd",), {"groups": len, "rows": lambda members: builtins.sum(member["n"] for member in members)})
 
 
 def _total_w(rows: Rows) -> int:
@@ -377,7 +373,9 @@ def test_c31_values_of_withdrawals_match_as_keys_do() -> None:
 def test_nested_values_are_kept_and_taken_back() -> None:
     ddl = "op string, pk bigint, k string, tags array<string>, at struct<x: bigint, y: double>"
     table = stream_of(ddl).from_changelog("log", "pk")
-    driver = Driver(table.key_by("k").agg(tags=collect_list("tags"), points=collect_list("at"), sd=stddev(col("at").field("x"))))
+    driver = Driver(
+        table.key_by("k").agg(tags=collect_list("tags"), points=collect_list("at"), sd=stddev(col("at").field("x")))
+    )
     rows = [{"op": "+I", "pk": pk, "k": "x", "tags": ["a", None], "at": {"x": pk, "y": 0.5}} for pk in (1, 2)]
     driver.send(rows)
     out = driver.send([{"op": "-D", "pk": 1}]).results.to_pylist()
