@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import attrs
 
@@ -18,11 +18,13 @@ from krishiv_py.plan.aggregates.selections import COMPLETE, HIDDEN, whole_since
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_us
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.options.query import StartPoint
-from krishiv_py.plan.windows.window import WindowOperation
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.explain import COMPARED, noted_call
 from krishiv_py.planner.fingerprint import changed_part
 from krishiv_py.planner.physical import PhysicalPlan
+
+if TYPE_CHECKING:
+    from krishiv_py.plan.windows.window import WindowOperation
 
 Fate: TypeAlias = Literal["kept", "migrated", "rebuilt", "reset", "refused", "added", "dropped", "removed"]
 _HIDDEN_BEFORE: Final = "__whole_"  # in checkpoints of 0.1
@@ -577,7 +579,7 @@ def _carrying(stage: StagePlan, carried: CarriedState) -> StagePlan:
         hidden = tuple(whole_since(int(name.rpartition("_")[2]), name) for name, _ in carried.wholes)
         output, operation = spec.output, spec.operation
         if hidden:
-            assert isinstance(operation, WindowOperation)
+            operation = cast("WindowOperation", operation)  # or another one with aggregates
             operation = attrs.evolve(operation, aggs=(*operation.aggs, *hidden))
         if output is None and hidden:
             taken = {"op", "pane_timing", "pane_index"}

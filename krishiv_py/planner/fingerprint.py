@@ -33,6 +33,9 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
         f"aggregate {i + 1}": f"{k.noted(c.func)}({c.arg!r}) where {_where(c)} -> {', '.join(map(str, k.partial_types))}"
         for i, (c, k) in enumerate(zip(spec.aggs, layout.kernels, strict=True))
     }
+    if spec.changes:
+        keeps_totals = layout.takes_back and spec.options.ttl is None
+        parts["rows that are withdrawn"] = "taken off totals" if keeps_totals else "taken out of rows that are kept"
     if spec.watermark._by_clock:
         parts["time"] = "of the clock"
     parts["emit"] = spec.options.emit_mode

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from krishiv_py.arrays.grouping import distinct, key_hashes
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.aggregates import AggKernel, Rows
-from krishiv_py.kernels.columns.layout import TIME, Layout
+from krishiv_py.kernels.columns.layout import SIGN, TIME, Layout
 from krishiv_py.kernels.joins.sides import columns_of
 from krishiv_py.kernels.lanes import renamed_lane, source_of_lane
 from krishiv_py.kernels.ordered import LOOK
@@ -449,7 +449,7 @@ class _Tables:
 
 def _riders(was: Mapping[str, Any]) -> list[str]:
     """Return columns of working rows that state does not keep."""
-    return [name for name in was["row"] if name in ("__d", "__g", "__ws", "__we") or re.fullmatch(r"[lr]\d+", name)]
+    return [name for name in was["row"] if name in ("__d", "__g", "__ws", "__we", SIGN) or re.fullmatch(r"[lr]\d+", name)]
 
 
 def _all(value: bool, n: int) -> pa.Array:

@@ -77,7 +77,7 @@ def made(
     """Return the stage of an operator with something changed."""
     rows = step(timed(source(origin.stream(types, "events"), origin)))
     stage = (SIZED if sized else OPERATORS)[operator](rows, origin)
-    return stage.agg(*aggs) if hasattr(stage, "agg") else stage
+    return stage if isinstance(stage, kv.ResultStream) else stage.agg(*aggs)
 
 
 def _both(step: Step, to: Step) -> tuple[dict[str, Any], dict[str, Any]]:

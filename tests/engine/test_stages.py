@@ -263,7 +263,7 @@ def test_what_cannot_be_followed_says_so() -> None:
     with pytest.raises(PlanError, match="results that change"):
         keyed.tumbling_window(5).agg(count()).emit("updates").key_by("user")
     with pytest.raises(PlanError, match="results that change"):
-        keyed.tumbling_window(5).agg(count()).emit("retractions").key_by("user").tumbling_window(5)
+        keyed.tumbling_window(5).agg(count()).emit("retractions").key_by("user").tumbling_window(5).agg(count())
     results = keyed.tumbling_window(5).agg(count())
     with pytest.raises(PlanError, match="have the event time of their stage"):
         results.watermark("count", 5)

@@ -40,7 +40,7 @@ def _of_table(make: Any) -> Step:
 
     def made(stream: Any) -> Any:
         stage = make(stream, OF_TESTS)
-        return stage.agg(N, TOTAL) if hasattr(stage, "agg") else stage
+        return stage if isinstance(stage, kv.ResultStream) else stage.agg(N, TOTAL)
 
     return made
 

@@ -157,7 +157,7 @@ class TableMethods(OptionMethods):
         right : Stream, TimedStream, KeyedStream, ResultStream
             The other side.
         on : str or Expr or list or dict, optional
-            The key columns, as in :meth:`interval_join`; may be left out if both are keyed.
+            The key columns, as in :meth:`KeyedStream.interval_join`; may be left out if both are keyed.
         how : {"inner", "left", "right", "full", "semi", "anti"}
             Whether rows without a partner are given with nulls; or left rows alone that have one (``"semi"``) or none
             (``"anti"``).
@@ -188,10 +188,11 @@ class TableMethods(OptionMethods):
         [('-D', None), ('+I', 'Ulm')]
         """
         one_of(how, "how", JOIN_TYPES)
-        other = right._as_table() if hasattr(right, "_as_table") else None
-        if other is None:
+        as_table = getattr(type(right), "_as_table", None)  # of the class: some objects have an attribute of any name
+        if as_table is None:
             hint = "pass a stream, or a table of .from_changelog(...) or .agg(...); a fixed table is joined with .lookup_join"
             raise PlanError("the right side of a join is not a stream", got=shown(right), hint=hint)
+        other: OptionMethods = as_table(right)
         sides = table_sides(self, other, on, "join")
         columns = named(*sides, checked_suffixes(suffixes))
         merged = tables_together(*sides, columns)

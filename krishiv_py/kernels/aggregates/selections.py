@@ -180,9 +180,25 @@ class ByTime(AggKernel):
         return [pa.array(times).take(picked), values.take(picked)]
 
 
-@computes(Min, BoolAnd, WholeSince)
+@computes(Min, BoolAnd)
 def _least(call: Min | BoolAnd, type_: pa.DataType) -> AggKernel:
     return Extreme(type_, "min")
+
+
+@attrs.frozen
+class WholeKernel(Extreme):
+    """False once a row came before the change of the plan that it is of; taking that row back does not make up for it."""
+
+    def taking_back(self) -> AggKernel:
+        return self
+
+    def negated(self, partials: list[pa.Array]) -> list[pa.Array]:
+        return partials
+
+
+@computes(WholeSince)
+def _whole(call: WholeSince, type_: pa.DataType) -> AggKernel:
+    return WholeKernel(type_, "min")
 
 
 @computes(Max, BoolOr)

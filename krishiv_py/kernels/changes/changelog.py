@@ -85,8 +85,7 @@ class ChangelogOperator(TableOperator):
         self.columns = [working[field.name] for field in fields]
         """The columns of a row as it is given."""
         self.late_columns = [working.get(name) for name in spec.late_columns]
-        kept = [name for name in dict.fromkeys((*self.columns, *self.sequence)) if name not in self.names]
-        self.values = [layout.row_schema.field(name) for name in kept]
+        self.values = [layout.row_schema.field(name) for name in layout.own_names]
         self.stored = [*self.values, pa.field(_ALIVE, pa.bool_()), pa.field(_GONE_AT, pa.int64())]
 
     def change(self, bucket: Bucket, fresh: pa.Table, moment: Moment) -> TableChange:
@@ -135,7 +134,7 @@ class ChangelogOperator(TableOperator):
         self, table: KeyTable, due: DueQueue, fresh: pa.Table, moment: Moment
     ) -> tuple[pa.Table, list[pa.Table], dict[str, int]]:
         touched, ids = TouchedKeys.of(fresh, self.names)
-        stored, places = table.lookup(touched.keys, touched.hashes)
+        stored, places = table.lookup(touched.keys, touched.hashes, touched.order)
         known = np.flatnonzero(places >= 0)
         stored = pick(stored, places[known])
         order = stable_order(ids)

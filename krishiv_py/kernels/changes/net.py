@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,10 +39,21 @@ def net_changes(
     gone, given = np.flatnonzero(was >= 0), np.flatnonzero(is_now >= 0)
     if not withdraws:
         return pick(now, is_now[given]).cast(schema)
-    ops = np.concatenate([np.where(is_now[gone] >= 0, BEFORE, DELETE), np.where(was[given] >= 0, AFTER, INSERT)])
-    order = stable_order(np.concatenate([2 * gone, 2 * given + 1]))
+    ops = np.concatenate([np.where(is_now[gone] >= 0, _BEFORE, _DELETE), np.where(was[given] >= 0, _AFTER, _INSERT)])
+    order = np.empty(len(ops), np.int64)  # a result is withdrawn right before it is given again
+    order[np.arange(len(gone)) + np.searchsorted(given, gone)] = np.arange(len(gone))
+    order[np.arange(len(given)) + np.searchsorted(gone, given, side="right")] = np.arange(len(gone), len(ops))
     rows = pick(pa.concat_tables([pick(before, was[gone]), pick(now, is_now[given])]), order)
-    return pa.Table.from_arrays([*rows.columns, pa.array(ops[order], pa.string())], schema=schema)
+    return pa.Table.from_arrays([*rows.columns, kinds_of(ops[order])], schema=schema)
+
+
+_INSERT, _BEFORE, _AFTER, _DELETE = range(4)
+_KINDS: Final = pa.array([INSERT, BEFORE, AFTER, DELETE])
+
+
+def kinds_of(numbers: Ints) -> pa.Array:
+    """Return change kinds by their numbers: those of the constants above."""
+    return _KINDS.take(pa.array(numbers))
 
 
 def signed_changes(
@@ -70,12 +83,12 @@ def signed_changes(
         left, came = np.zeros(pairs.n, np.bool_), np.zeros(pairs.n, np.bool_)
         left[pairs.ids[gone]], came[pairs.ids[~gone]] = True, True
         again = (left & came)[pairs.ids]
-    ops = np.where(gone, np.where(again, BEFORE, DELETE), np.where(again, AFTER, INSERT))
+    ops = np.where(gone, np.where(again, _BEFORE, _DELETE), np.where(again, _AFTER, _INSERT))
     order = np.lexsort((~gone, of))
     places = np.repeat(order, np.abs(counts[order]))
     if not withdraws:
         places = places[~gone[places]]
-    ops_column = [pa.array(ops[places], pa.string())] if withdraws else []
+    ops_column = [kinds_of(ops[places])] if withdraws else []
     return pa.Table.from_arrays([*pick(rows, places).columns, *ops_column], schema=schema)
 
 

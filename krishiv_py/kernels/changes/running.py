@@ -96,7 +96,7 @@ class KeptTotals:
 
     def add(self, bucket: Bucket, touched: TouchedKeys, fresh: pa.Table, ids: Ints) -> tuple[Totals, Totals, int]:
         table = self._table(bucket)
-        stored, places = table.lookup(touched.keys, touched.hashes)
+        stored, places = table.lookup(touched.keys, touched.hashes, touched.order)
         known = np.flatnonzero(places >= 0)
         before = pick(stored.select(self.schema.names), places[known])
         merged = self._merged(
@@ -107,7 +107,7 @@ class KeptTotals:
             counts = merged[ROWS].to_numpy()
             refuse_unmatched(counts)
             live = counts > 0
-        table.write(touched.keys, touched.hashes, live, list(merged.columns))
+        table.write(touched.keys, touched.hashes, live, list(merged.columns), touched.order)
         now = np.flatnonzero(live)
         return Totals(known, before.select(self.partials)), Totals(now, pick(merged.select(self.partials), now)), 0
 

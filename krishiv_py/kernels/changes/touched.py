@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import attrs
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group, key_hashes
+from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, pick
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, slots=False)
 class TouchedKeys:
     """The keys that a batch has rows of: each once, with its hash; `n` of them."""
 
     keys: pa.Table
     hashes: Ints
     n: int
+
+    @cached_property
+    def order(self) -> Ints:
+        """Return the order of the keys by their hashes."""
+        return stable_order(self.hashes)
 
     @classmethod
     def of(cls, rows: pa.Table, names: list[str]) -> tuple[TouchedKeys, Ints]:

@@ -55,12 +55,15 @@ class KeyTable:
     def __len__(self) -> int:
         return len(self._log)
 
-    def lookup(self, keys: pa.Table, hashes: Ints) -> tuple[pa.Table, Ints]:
+    def lookup(self, keys: pa.Table, hashes: Ints, order: Ints | None = None) -> tuple[pa.Table, Ints]:
         """Return the rows of some keys, and of each key the position of its row among them, -1 where it has none.
 
-        `keys` has each key once, under the names of the columns of the key, with its hash.
+        `keys` has each key once, under the names of the columns of the key, with its hash; `order` is that of the hashes.
         """
-        rows = self._log.lookup(sorted_unique(hashes))
+        ordered = sorted_unique(hashes) if order is None else hashes[order]
+        if order is not None and len(ordered) and not (again := ordered[1:] != ordered[:-1]).all():
+            ordered = ordered[np.append(again, True)]
+        rows = self._log.lookup(ordered)
         places = np.full(keys.num_rows, -1, np.int64)
         if rows.num_rows:
             ids = group_rows(self._names, keys, rows).ids[keys.num_rows :]
@@ -74,10 +77,13 @@ class KeyTable:
         """Return the rows of the keys with these hashes."""
         return self._live(self._log.lookup(sorted_unique(hashes)))
 
-    def write(self, keys: pa.Table, hashes: Ints, live: Mask, values: list[pa.Array | pa.ChunkedArray]) -> None:
+    def write(
+        self, keys: pa.Table, hashes: Ints, live: Mask, values: list[pa.Array | pa.ChunkedArray], order: Ints | None = None
+    ) -> None:
         """Put rows in place of those of their keys, or delete the keys where `live` is false; each key once."""
         columns = [pa.array(hashes), *(keys[k] for k in self._names), pa.array(live), *values]
-        self._log.append(pa.Table.from_arrays(columns, schema=self._schema))
+        rows = pa.Table.from_arrays(columns, schema=self._schema)
+        self._log.append(rows if order is None else pick(rows, order))
 
     def rows(self) -> pa.Table:
         """Return the row of each key, with a column that says when it was written."""

@@ -53,7 +53,7 @@ def test_withdrawals_of_what_was_forgotten_are_counted(aggregate: Any) -> None:
     gone = driver.send([{"pk": 9, "k": "y", "v": 1}])
     assert ("-D", "x", 12 if aggregate.func == "sum" else 7, 2) in _ops(gone)
     assert _ops(driver.send([{"pk": 1}, {"pk": 3, "k": "x", "v": 1}])) == [("+I", "x", 1, 1)]
-    assert driver.counters["expired"] == 1
+    assert list(driver.progress.stages.values())[-1].counters["expired"] == 1
 
 
 def test_pairs_and_first_rows_of_a_quiet_key_are_withdrawn() -> None:
