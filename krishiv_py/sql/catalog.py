@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream, only_time
 from krishiv_py.connectors.frames import holds_arrow, in_turn
@@ -30,10 +31,10 @@ class RegisteredStream:
     ----------
     name : str
         As it was registered.
-    stream : Stream
-        The rows, below any watermark.
+    stream : Stream or ResultStream
+        The rows, below any watermark; or a table that changes, which has none.
     event_time : str
-        The event-time column.
+        The event-time column; empty for a table that changes.
     spec : WatermarkSpec or MultiSourceWatermarkSpec or None
         How the watermark follows it; None when a query needs ``SET watermark.lag`` before.
     source_column : str or None
@@ -45,7 +46,7 @@ class RegisteredStream:
     """
 
     name: str
-    stream: Stream
+    stream: Stream | ResultStream
     event_time: str
     spec: AnyWatermarkSpec | None
     source_column: str | None = None
@@ -138,6 +139,8 @@ def a_name(name: object) -> None:
 def registered(name: str, stream: Stream | TimedStream, event_time: str | None, lag: Duration | None) -> RegisteredStream:
     """Return a checked :class:`RegisteredStream`."""
     a_name(name)
+    if isinstance(stream, ResultStream) and not stream._draft.input.column:
+        return RegisteredStream(name, stream, "", None)
     if isinstance(stream, TimedStream):
         mark = stream._draft.input
         if lag is not None or event_time not in (None, mark.column):

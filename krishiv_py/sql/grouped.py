@@ -9,7 +9,10 @@ import attrs
 import sqlglot
 from sqlglot import expressions as sg
 
+from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.results import ResultStream, results_of
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.timed import KeyedUntimedStream
 from krishiv_py.errors import ExpressionError, PlanError, unknown_column
 from krishiv_py.plan.aggregates.calls import DEFINITIONS, AggCall, AggregateDefinition
 from krishiv_py.plan.aggregates.numbers import count
@@ -20,7 +23,6 @@ from krishiv_py.plan.expressions.expr import Alias, Col, Expr, Lit, col, columns
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.expressions.sqltext import quiet_parser, spelled
 from krishiv_py.plan.names import free
-from krishiv_py.plan.windows.window import WindowOperation
 from krishiv_py.sql.scope import PANES, Column, Relation, Role, computed_bound, dotted, mark, role_of_mark
 from krishiv_py.sql.windows import (
     SPARKS,
@@ -263,8 +265,8 @@ class Grouping:
         What rows are grouped by besides the window.
     having : Expression or None
         What results have to fulfil.
-    window : WindowCall
-        The window.
+    window : WindowCall or None
+        The window; None for groups of all rows so far.
     again : bool
         Whether it is the window rows came out of (Flink's cascading windows).
     """
@@ -273,7 +275,7 @@ class Grouping:
     items: tuple[Item, ...]
     groups: tuple[sg.Expression, ...]
     having: sg.Expression | None
-    window: WindowCall
+    window: WindowCall | None
     again: bool
 
     @property
@@ -294,7 +296,7 @@ def read(tree: sg.Select, rows: Relation) -> Grouping:
         _refuse_stars(item.node)
     group = tree.args.get("group")
     if group is None:
-        groups = [i.node for i in items]
+        groups = [i.node for i in items] if tree.args.get("distinct") is not None else []
     else:
         groups = [_group(g, items, rows) for g in _flat(group.expressions)]
     having = tree.args.get("having")
@@ -312,8 +314,9 @@ def read(tree: sg.Select, rows: Relation) -> Grouping:
     keys = [n for n in nodes if not _of_window(n, rows, again)]
     if rows.pending and rows.window is not None and rows.window.kind == "session":
         _check_partition(keys, rows)
-    items_read = [attrs.evolve(i, node=_of_rows(i.node, window, rows)) for i in items_read]
-    resolved = None if resolved is None else _of_rows(resolved, window, rows)
+    if window is not None:
+        items_read = [attrs.evolve(i, node=_of_rows(i.node, window, rows)) for i in items_read]
+        resolved = None if resolved is None else _of_rows(resolved, window, rows)
     return Grouping(rows, tuple(items_read), tuple(keys), resolved, window, again)
 
 
@@ -459,8 +462,8 @@ def _of_window(node: sg.Expression, rows: Relation, again: bool) -> bool:
     return again and _kept(node, rows) is not None
 
 
-def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Relation) -> tuple[WindowCall, bool]:
-    """Return the one window of the query, and whether rows came out of it."""
+def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Relation) -> tuple[WindowCall | None, bool]:
+    """Return the one window of the query, None for groups of all rows so far, and whether rows came out of it."""
     calls = {call[0] for g in groups if (call := window_call(g, rows.times))}
     marks = {role for g in groups for role in _roles(g)}
     kept = {role for g in groups if (role := _kept(g, rows))} & {"start", "end"} if rows.window is not None else set()
@@ -470,18 +473,19 @@ def _window(groups: list[sg.Expression], items: list[sg.Expression], rows: Relat
             shown = ", ".join(sorted(f"window_{role}" for role in labels))
             raise PlanError("GROUP BY names one bound of the windows only", got=shown, hint="group by window_start, window_end")
         calls = {rows.window}
+    named = {call[0] for item in items for n in item.walk() if (call := window_call(n, rows.times))}
+    if not calls and not named and not rows.pending:
+        return None, False
     if not calls:
         shown = ", ".join(g.sql("spark") for g in groups)
         raise PlanError(
-            "GROUP BY names no window",
-            got=shown,
-            then="a group of an endless stream would never be complete",
+            "GROUP BY names no window, and the query does",
+            got=shown or "no GROUP BY",
             hint=f"group by one of {', '.join(WINDOW_CALLS)}, {', '.join(SPARKS)}, "
             "or by window_start, window_end of TABLE(TUMBLE(...))",
         )
     windows = calls | ({rows.window} if rows.pending and rows.window is not None else set())
-    for item in items:
-        windows |= {call[0] for n in item.walk() if (call := window_call(n, rows.times))}
+    windows |= named
     if len(windows) > 1:
         shown = " and ".join(sorted(map(str, windows)))
         hint = "make all window functions of SELECT and GROUP BY agree"
@@ -591,7 +595,7 @@ def grouped(tree: sg.Select, rows: Relation, where: Expr | None, lag_us: int | N
     stream = rows.stream if where is None else rows.stream.filter(where)
     keys = _keys(grouping, rows)
     window, bounds = grouping.window, {"start": "window_start", "end": "window_end", "time": "window_time"}
-    if grouping.again and window.kind != "tumble":
+    if window is not None and grouping.again and window.kind != "tumble":
         started = free("window_started", [*rows.schema.names, *(k.column for k in keys)])
         assert grouping.start is not None
         keys.append(Key(dotted([grouping.start]), col(grouping.start), started, started))
@@ -605,17 +609,20 @@ def grouped(tree: sg.Select, rows: Relation, where: Expr | None, lag_us: int | N
     _distinct([o.name for o in outputs])
     having = None if grouping.having is None else made.over_results(grouping.having)
     calls = made.calls.calls or [count().alias(free("rows", made.calls.taken))]
-    again = window.same_again(_tick_us(rows)) if grouping.again else window
-    timed = rows.timed(stream, lag_us)
-    again_grouped = again.over(timed.key_by(*(k.column for k in keys))).agg(calls)
-    own = tuple((n, n) for n in again_grouped.schema.names[: len(keys) + 2 + len(calls)])
+    by = [k.column for k in keys]
+    if window is None:
+        again_grouped = _all_so_far(rows, stream, lag_us, by).agg(calls)
+    else:
+        again = window.same_again(_tick_us(rows)) if grouping.again else window
+        again_grouped = again.over(rows.timed(stream, lag_us).key_by(*by)).agg(calls)
+    bounds_shown = 0 if window is None else 2
+    own = tuple((n, n) for n in again_grouped.schema.names[: len(keys) + bounds_shown + len(calls)])
     plain = tuple((o.name, o.direct) for o in outputs)
     if top and having is None and not any("window_time" in columns_of(o.expr) for o in outputs):
         columns = tuple((o.name, o.expr) for o in outputs)
         if plain == own:
             return again_grouped
-        grouped = again_grouped._stage.operation
-        assert isinstance(grouped, WindowOperation)
+        grouped: Any = again_grouped._stage.operation
         return results_of(again_grouped._stage.doing(attrs.evolve(grouped, result_columns=columns)), again_grouped._runner)
     results = again_grouped.results()
     panes = tuple(Column(None, n, n, hidden=True) for n in PANES if n in results.schema.names)
@@ -625,7 +632,19 @@ def grouped(tree: sg.Select, rows: Relation, where: Expr | None, lag_us: int | N
     if plain != own:
         _distinct([*(o.name for o in outputs), *(c.name for c in panes)])
         results = results.select(*picked, *(c.name for c in panes))
-    return Relation(results, (*(o.column for o in outputs), *panes, *_hidden_time(results, outputs)), window=window)
+    times = () if window is None else _hidden_time(results, outputs)
+    return Relation(results, (*(o.column for o in outputs), *panes, *times), window=window)
+
+
+def _all_so_far(
+    rows: Relation, stream: Stream | ResultStream, lag_us: int | None, by: list[str]
+) -> KeyedStream | Stream | KeyedUntimedStream:
+    """Return rows that are aggregated without a window: with event time where the table has it, for what goes by it."""
+    if isinstance(stream, ResultStream):
+        return stream.key_by(*by) if by else stream
+    timed = rows.table is not None and rows.event_time is not None
+    made = rows.timed(stream, lag_us) if timed else stream
+    return made.key_by(*by) if by else made
 
 
 def _hidden_time(results: ResultStream, outputs: list[ResultColumn]) -> tuple[Column, ...]:

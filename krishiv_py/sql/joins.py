@@ -331,11 +331,15 @@ def joined(
         raise no_key(parts, _AS_OF if version is not None else _BOUND)
     shown = {c.actual for rows in (joined_sides.left, joined_sides.right) for c in rows.columns}
     renamed, streams = _copies([k for k in keys if shown & set(k)], streams, how)
-    timed = [
-        rows.timed(stream, env.lag_us) for rows, stream in zip((joined_sides.left, joined_sides.right), streams, strict=True)
-    ]
-    on = dict(keys)
-    made, window = _made(timed[0], timed[1], on, joined_sides)
+    on, window = dict(keys), None
+    if version is None and _of_tables(joined_sides):
+        made = streams[0].join(streams[1], on, how=how)
+    else:
+        timed = [
+            rows.timed(stream, env.lag_us)
+            for rows, stream in zip((joined_sides.left, joined_sides.right), streams, strict=True)
+        ]
+        made, window = _made(timed[0], timed[1], on, joined_sides)
     stream = made.results()
     stream, bounds = (stream, {}) if window is None else _bounds(stream, joined_sides)
     columns = _columns(joined_sides, keys, renamed, stream, window, bounds)
@@ -349,6 +353,14 @@ def joined(
     for part in rest:
         rows = attrs.evolve(rows, stream=rows.stream.filter(rows.expr(part)))
     return rows
+
+
+def _of_tables(join_sides: Sides) -> bool:
+    """Return whether a side is a table that changes, and nothing bounds the distance of times."""
+    conditions = join_sides.conditions
+    timed = conditions.lower or conditions.upper or conditions.same
+    changing = (r for r in (join_sides.left, join_sides.right) if isinstance(r.stream, ResultStream))
+    return not timed and any(not r.stream._draft.input.column for r in changing if isinstance(r.stream, ResultStream))
 
 
 def no_key(parts: list[sg.Expression], hint: str) -> PlanError:
@@ -542,7 +554,7 @@ def _columns(
             role: Role | None = "time" if actual == time else None
             columns.append(attrs.evolve(column, actual=actual, role=role, bound=None, sure=column.sure and sure))
     columns += [Column(None, f"window_{role}", f"window_{role}", role, hidden=True) for role in _roles_left(window, columns)]
-    if not any(c.role == "time" for c in columns):
+    if time and not any(c.role == "time" for c in columns):
         columns.append(Column(None, time, time, "time", hidden=True))
     return tuple(columns)
 

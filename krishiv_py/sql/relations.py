@@ -19,6 +19,7 @@ from krishiv_py.plan.expressions.expr import Alias, Expr, Func, Lambda, LambdaVa
 from krishiv_py.plan.names import free
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, RowsClock, WatermarkSpec
+from krishiv_py.plan.sides import OP
 from krishiv_py.sql import patterns
 from krishiv_py.sql.catalog import RegisteredStream, StaticTable, unknown_table
 from krishiv_py.sql.joins import VALIDITY, How, check_bound_in_where, how_of, joined, looked_up
@@ -446,7 +447,8 @@ def _table(node: sg.Table, env: Env) -> Relation:
 
 def rows_of_table(table: RegisteredStream, alias: str) -> Relation:
     """Return the rows of a registered stream."""
-    columns = (Column(alias, n, n, "time" if n == table.event_time else None) for n in table.stream.schema.names)
+    names = [n for n in table.stream.schema.names if table.event_time or n != OP]
+    columns = (Column(alias, n, n, "time" if n == table.event_time else None) for n in names)
     return Relation(table.stream, tuple(columns), table)
 
 

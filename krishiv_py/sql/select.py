@@ -85,9 +85,9 @@ def rows_of(tree: Query, env: Env, *, top: bool = False) -> Relation | ResultStr
     for over in [w for e in tree.expressions for w in e.find_all(sg.Window)] if group else ():
         name = "ROW_NUMBER" if isinstance(over.this, sg.RowNumber) else "OVER"
         raise refused(f"{name} with GROUP BY", over.sql("spark"), "write OVER in a query around this one, or ranks in QUALIFY")
-    if group or (distinct and _in_windows(tree, rows)):
+    if group or aggregated or (distinct and _in_windows(tree, rows)):
         return grouped(tree, rows, condition, env.lag_us, top=top)
-    if aggregated or tree.args.get("having") is not None:
+    if tree.args.get("having") is not None:
         raise no_group(tree)
     rows_mapped = mapped(tree, rows, condition)
     if not distinct:

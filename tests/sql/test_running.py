@@ -1,0 +1,122 @@
+"""GROUP BY without a window: totals of all rows so far, over streams, changelogs and other totals (SEMANTICS §16.5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from krishiv_py import PlanError, count
+from krishiv_py.sql import SqlContext
+from krishiv_py.testing import Driver, stream_of
+from tests.kernels.changes.reference import counted, folded
+
+EVENTS = stream_of("user string, amount bigint, at bigint")
+ROWS = [
+    {"user": user, "amount": amount, "at": at}
+    for user, amount, at in [("a", 5, 1), ("b", 1, 2), ("a", 2, 3), (None, 4, 4), ("b", None, 5), ("a", 5, 6)]
+]
+
+
+def _context() -> SqlContext:
+    context = SqlContext()
+    context.register("events", EVENTS, event_time="at", lag=0)
+    return context
+
+
+def _given(plan: Any, batches: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    driver = Driver(plan)
+    return [row for batch in batches for row in driver.send(batch).results.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT user, COUNT(*) AS n, SUM(amount)::BIGINT AS total FROM events GROUP BY user",
+        "SELECT COUNT(*) AS n, MAX(amount) AS most FROM events",
+        "SELECT user, MIN(amount) + 1 AS m FROM events WHERE amount > 1 GROUP BY user",
+        "SELECT user, COUNT(*) AS n FROM events GROUP BY user HAVING COUNT(*) > 1",
+        "SELECT n, COUNT(*) AS users FROM (SELECT user, COUNT(*) AS n FROM events GROUP BY user) AS t GROUP BY n",
+        "SELECT upper(user) AS u, COUNT(DISTINCT amount) AS kinds FROM events GROUP BY upper(user)",
+        "WITH t AS (SELECT user, COUNT(*) AS n FROM events GROUP BY user) SELECT MAX(n) AS most FROM t WHERE user IS NOT NULL",
+    ],
+)
+@pytest.mark.parametrize("cut", [1, 2, 6])
+def test_folded_results_are_what_duckdb_gives(query: str, cut: int) -> None:
+    ours = query.replace("SUM(amount)::BIGINT", "SUM(amount)")
+    batches = [ROWS[begin : begin + cut] for begin in range(0, len(ROWS), cut)]
+    database = duckdb.connect()
+    database.register("events", pa.Table.from_pylist(ROWS))
+    wanted = database.sql(query).arrow().read_all().to_pylist()
+    assert folded(_given(_context().sql(ours), batches)) == counted(wanted)
+
+
+def test_a_table_that_changes_can_be_registered() -> None:
+    context = SqlContext()
+    people = stream_of("op string, id bigint, city string").from_changelog("log", key="id")
+    context.register("people", people)
+    context.register("cities", people.key_by("city").agg(count().alias("n")))
+    batches = [
+        [{"op": "+I", "id": 1, "city": "Ulm"}, {"op": "+I", "id": 2, "city": "Ulm"}],
+        [{"op": "+U", "id": 2, "city": "Rom"}],
+    ]
+    per_city = _given(context.sql("SELECT city, COUNT(*) AS n FROM people GROUP BY city"), batches)
+    assert folded(per_city) == counted([{"city": "Ulm", "n": 1}, {"city": "Rom", "n": 1}])
+    rows = _given(context.sql("SELECT id FROM people WHERE city = 'Rom'"), batches)
+    assert folded(rows) == counted([{"id": 2}])
+    sizes = _given(context.sql("SELECT n, COUNT(*) AS cities FROM cities GROUP BY n"), batches)
+    assert folded(sizes) == counted([{"n": 1, "cities": 2}])
+
+
+def test_windows_over_what_changes_are_refused() -> None:
+    context = _context()
+    query = "SELECT user, COUNT(*) AS n FROM (SELECT user, MAX(at) AS at FROM events GROUP BY user) AS t GROUP BY user, {}"
+    with pytest.raises(PlanError):
+        context.sql(query.format("tumble(at, INTERVAL '1' MINUTE)"))
+
+
+def test_first_and_last_go_by_event_time() -> None:
+    plan = _context().sql("SELECT user, LAST(amount) AS last FROM events GROUP BY user")
+    given = _given(plan, [[{"user": "a", "amount": 7, "at": 9}], [{"user": "a", "amount": 1, "at": 2}]])
+    assert folded(given) == counted([{"user": "a", "last": 7}])
+
+
+@pytest.mark.parametrize("how", ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"])
+def test_tables_are_joined_without_a_bound_of_time(how: str) -> None:
+    context = _context()
+    people = stream_of("id bigint, user string, city string").from_changelog("upsert", key="id")
+    context.register("people", people)
+    picked = "e.user AS user, amount" + ("" if "SEMI" in how or "ANTI" in how else ", city")
+    query = f"SELECT {picked} FROM events e {how} people p ON e.user = p.user"
+    plan: Any = context.sql(query)
+    driver = Driver(plan)
+    names = list(driver.send({"left": [], "right": []}).results.schema.names)
+    changes = [
+        {"id": 1, "user": "a", "city": "Ulm"},
+        {"id": 2, "user": "x", "city": "Rom"},
+        {"id": 1, "user": "a", "city": "Bonn"},
+    ]
+    given = [
+        row
+        for n, change in enumerate(changes)
+        for row in driver.send({"left": ROWS[2 * n : 2 * n + 2], "right": [change]}).results.to_pylist()
+    ]
+    database = duckdb.connect()
+    database.register("events", pa.Table.from_pylist(ROWS))
+    database.register("people", pa.Table.from_pylist(changes[1:]))
+    plain = query.replace("LEFT SEMI", "SEMI").replace("LEFT ANTI", "ANTI")
+    assert folded(given) == counted(database.sql(plain).arrow().read_all().to_pylist())
+    assert names[-1] == "op"
+
+
+def test_a_join_and_totals_of_it() -> None:
+    context = _context()
+    people = stream_of("id bigint, user string, city string").from_changelog("upsert", key="id")
+    context.register("people", people)
+    plan: Any = context.sql("SELECT city, SUM(amount) AS total FROM events e JOIN people p ON e.user = p.user GROUP BY city")
+    driver = Driver(plan)
+    given = driver.send({"left": ROWS, "right": [{"id": 1, "user": "a", "city": "Ulm"}]}).results.to_pylist()
+    given += driver.send({"right": [{"id": 1, "user": "a", "city": "Rom"}]}).results.to_pylist()
+    assert folded(given) == counted([{"city": "Rom", "total": 12}])
