@@ -138,6 +138,14 @@ def check_followed(node: Stage, operation: Operation | None = None) -> None:
         For results without event time, and results that change.
     """
     tables = operation is not None and operation.takes_changes
+    if node.operation.takes_changes and not (tables and node.options.emit_mode == "retractions"):
+        taken = "" if operation is None else f" before {operation.describe()}"
+        raise PlanError(
+            "a table that changes goes into aggregates, joins and first rows only",
+            got=f"{node.operation.describe()}, emit({node.options.emit_mode!r}){taken}",
+            then="what is withdrawn could not be taken back",
+            hint='write .agg(...), .join(...) or .top_rows(...) after it, and leave .emit("updates") out',
+        )
     if node.time is None and not (tables and node.operation.takes_changes):
         hint = "end the pipeline here, or use windows by time"
         raise PlanError("results without event time cannot go into another stage", got=node.operation.describe(), hint=hint)
@@ -148,6 +156,10 @@ def check_followed(node: Stage, operation: Operation | None = None) -> None:
             then="the next stage would count them more than once",
             hint='leave .emit out, or write .emit("final"), on the stage before',
         )
+
+
+_APPROXIMATE: Final = "approx_"
+"""With this the names of approximate aggregates begin; the exact ones are called by the rest."""
 
 
 def _check_over(node: Stage, over_us: int) -> None:
@@ -227,6 +239,12 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
         if call.over_us is not None:
             _check_over(node, call.over_us)
         require_columns(call.arg, schema, f"agg({call.output_name})")
+        if _changes(bottom) and call.func.startswith(_APPROXIMATE):
+            exact = call.func.removeprefix(_APPROXIMATE)
+            then = "its sketch cannot take back what is withdrawn"
+            raise PlanError(
+                f"{call.func} is for rows that are only added", got=str(call), then=then, hint=f"write {exact}(...)"
+            )
         if call.where is not None:
             require_columns(call.where, schema, f"agg({call.output_name}).filter")
             step_schema(Filter(node.input, call.where), schema)

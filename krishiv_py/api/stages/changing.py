@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
@@ -22,7 +22,7 @@ from krishiv_py.plan.nodes import Project, Stage, StageDraft, Watermark, prefix_
 from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.schema import RESERVED, checked, require_columns
-from krishiv_py.plan.sides import JOIN_TYPES, JoinType, Side, named, tables_together
+from krishiv_py.plan.sides import JOIN_TYPES, OP, JoinType, Side, named, tables_together
 from krishiv_py.plan.steps import traced
 from krishiv_py.types import type_text
 
@@ -126,6 +126,7 @@ class TableMethods(OptionMethods):
         rows = pa.schema([field for field in self._row_schema() if not field.name.startswith(RESERVED)])
         kinds = source_of(self._draft.input).envelope
         own = pa.schema([field for field in rows if field.name not in kinds])
+        refuse_kind(own.names, "top_rows")
         order = orders_of(by, own, "top_rows(by)")
         if not order:
             raise PlanError("top_rows() needs what ranks rows", got="no column", hint='write by="total"')
@@ -194,6 +195,8 @@ class TableMethods(OptionMethods):
             raise PlanError("the right side of a join is not a stream", got=shown(right), hint=hint)
         other: OptionMethods = as_table(right)
         sides = table_sides(self, other, on, "join")
+        for side in sides:
+            refuse_kind(side.shown, "join")
         columns = named(*sides, checked_suffixes(suffixes))
         merged = tables_together(*sides, columns)
         ids = tuple(_told_apart_by(side, names) for side, names in zip(sides, (columns.left, columns.right), strict=True))
@@ -222,6 +225,7 @@ def table_of(
     rows: Stream, columns: Sequence[Named], change: Expr, keys: tuple[str, ...], operation: Changelog, sequence: Sequence[Expr]
 ) -> ResultStream:
     """Return the table that changes by `keys` make: `columns` of `rows`, `change` says what happens to the row of a key."""
+    refuse_kind([name for name, _ in columns], "from_changelog")
     ordered = [(sequence_name(number), expr) for number, expr in enumerate(sequence)]
     checked(pa.schema([pa.field(name, evaluate.expr_type(expr, rows.schema)) for name, expr in columns]))
     node = Project(rows._node, (*columns, (CHANGE, change), *ordered))
@@ -249,6 +253,14 @@ def orders_of(items: object, rows: pa.Schema, where: str) -> tuple[Expr, ...]:
             hint = "name a number, a text or a time, such as a log position"
             raise ExpressionError(f"{where}: values without an order", got=f"{expr!r} of type {type_text(type_)}", hint=hint)
     return exprs
+
+
+def refuse_kind(names: Iterable[str], where: str) -> None:
+    """Refuse a column of rows that is called as the change kind of results."""
+    taken = next((name for name in names if name.lower() == OP), None)
+    if taken is not None:
+        hint = f'give it another name before: .rename({taken}="kind")'
+        raise ColumnError(f"{where}: a column has the name of the change kind of results", got=shown(taken), hint=hint)
 
 
 def key_columns(key: object, names: Sequence[str] | None, where: str) -> tuple[str, ...]:
