@@ -1,0 +1,112 @@
+"""Rows a CPU second of tables that change, in process: ``python -m benchmarks.tables [name ...]``.
+
+Two million rows come in sends of 200 000, of 500 000 keys, with a checkpoint, into Parquet; the first send is not counted.
+Rounds of all plans take turns, and the median counts. CPU seconds are those of the whole process, from the second send to the
+last result. ``one change`` is the time of a send of a single change to tables of many and of few keys.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from krishiv_py import ParquetSink, Session, count
+from krishiv_py import sum as sum_of
+
+SEND, SENDS, KEYS, ROUNDS = 200_000, 10, 500_000, 3
+_DRAW: Final = np.random.default_rng(1)
+
+
+def added(keys: int = KEYS, rows: int = SEND) -> pa.RecordBatch:
+    """Return rows that are added."""
+    return pa.record_batch({"user": _DRAW.integers(0, keys, rows), "amount": _DRAW.integers(0, 1_000, rows).astype(float)})
+
+
+def changed(keys: int = KEYS, rows: int = SEND) -> pa.RecordBatch:
+    """Return changes of a table: one in ten is a deletion."""
+    ops = np.where(_DRAW.random(rows) < 0.1, "-D", "+U")
+    values = {"id": _DRAW.integers(0, keys, rows), "k": _DRAW.integers(0, keys // 10, rows), "v": _DRAW.random(rows)}
+    return pa.record_batch({"op": ops, **values})
+
+
+PLANS: Final[dict[str, tuple[Callable[[Any], Any], Callable[..., pa.RecordBatch]]]] = {
+    "count and sum": (lambda s: s.key_by("user").agg(count(), sum_of("amount")), added),
+    "changelog": (lambda s: s.from_changelog("log", "id"), changed),
+    "changelog, then count and sum": (lambda s: s.from_changelog("log", "id").key_by("k").agg(count(), sum_of("v")), changed),
+    "changelog, joined with totals of it": (
+        lambda s: s.from_changelog("log", "id").join(s.from_changelog("log", "id").key_by("k").agg(count()), on="k"),
+        changed,
+    ),
+    "newest": (lambda s: s.latest("user", by="amount"), added),
+    "first three rows": (lambda s: s.key_by("user").top_rows(3, by="amount"), added),
+}
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def rate(name: str) -> float:
+    """Return millions of rows a CPU second."""
+    plan, made = PLANS[name]
+    batches = [made() for _ in range(SENDS + 1)]
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream(batches[0].schema)
+        query = plan(stream).start(ParquetSink(tempfile.mkdtemp()), checkpoint=tempfile.mkdtemp())
+        sender.send(batches[0])
+        query.process_all_available()
+        begin = _cpu()
+        for batch in batches[1:]:
+            sender.send(batch)
+            query.process_all_available()
+        spent = _cpu() - begin
+        query.stop()
+    return SEND * SENDS / spent / 1e6
+
+
+def one_change(keys: int) -> float:
+    """Return the milliseconds of a batch of one row, with so many keys in state."""
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream(added(1, 1).schema)
+        plan = stream.key_by("user").agg(count(), sum_of("amount"))
+        query = plan.start(ParquetSink(tempfile.mkdtemp()), checkpoint=tempfile.mkdtemp())
+        for begin in range(0, keys, 1_000_000):
+            users = np.arange(begin, min(begin + 1_000_000, keys))
+            sender.send(pa.record_batch({"user": users, "amount": np.ones(len(users))}))
+            query.process_all_available()
+        times = []
+        for _ in range(200):
+            sent = added(keys, 1)
+            begin_s = time.perf_counter()
+            sender.send(sent)
+            query.process_all_available()
+            times.append(time.perf_counter() - begin_s)
+        query.stop()
+    return statistics.median(times) * 1e3
+
+
+def main(names: list[str]) -> None:
+    """Print a line for each plan."""
+    wanted = [name for name in PLANS if not names or name in names]
+    rates: dict[str, list[float]] = {name: [] for name in wanted}
+    for _ in range(ROUNDS):
+        for name in wanted:
+            rates[name].append(rate(name))
+    for name in wanted:
+        print(f"{name:38} {statistics.median(rates[name]):5.2f} million rows a CPU second", flush=True)
+    if not names or "one change" in names:
+        for keys in (10_000, 10_000_000):
+            print(f"one change to {keys:>10,} keys {one_change(keys):13.2f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
