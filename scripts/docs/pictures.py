@@ -263,7 +263,7 @@ PAGES: dict[str, dict[str, Callable[[Namespace], Picture]]] = {
     "process.md": {"sequence": inside.sequence},
     "absence.md": {"silence": inside.silence},
     "patterns.md": {"pattern": inside.pattern},
-    "changes.md": {"content": inside.content},
+    "changelogs.md": {"content": inside.content},
     "same-answer.md": {"cuts": fates.cuts},
     "late-events.md": {"late_rules": fates.late_rules},
     "deduplication.md": {"copies": fates.copies},

@@ -23,7 +23,7 @@ WORDS: Final = {
     ),
     "late-events.md": ("late data", "late rows", "late", "dropped rows", "lost rows", "out of order", "side output"),
     "sql.md": ("top n", "top-n", "topn", "rank", "row_number", "sql"),
-    "kafka.md": ("kafka", "debezium", "cdc", "change data capture", "tombstone", "consumer", "offsets", "schema registry"),
+    "kafka.md": ("kafka", "tombstone", "consumer", "offsets", "schema registry"),
     "history.md": ("backfill", "bootstrap", "reprocessing", "history", "archive", "catch up"),
     "event-time.md": ("silence", "silent source", "idle", "watermark", "event time", "lag"),
     "rules.md": ("rules", "semantics", "basics"),
@@ -32,9 +32,10 @@ WORDS: Final = {
     "savepoints.md": ("savepoint", "upgrade", "migration", "changed plan", "blue green"),
     "upgrading.md": ("change a plan", "new version", "rollout"),
     "state.md": ("checkpoint", "restart", "recovery", "state", "ttl"),
-    "results-that-change.md": ("results", "retractions", "updates", "upsert", "changelog", "early results"),
+    "changelogs.md": ("changelog", "running total", "debezium", "cdc", "change data capture"),
+    "results-that-change.md": ("results", "retractions", "updates", "upsert", "early results"),
     "joins.md": ("join", "enrichment", "lookup", "temporal join", "interval join", "broadcast"),
-    "windows.md": ("window", "tumbling", "hopping", "sliding", "session window", "running total", "rolling"),
+    "windows.md": ("window", "tumbling", "hopping", "sliding", "session window", "rolling"),
     "tables.md": ("delta", "iceberg", "postgres", "postgresql", "database", "jdbc"),
     "sources.md": ("read", "csv", "json", "parquet", "files", "source"),
     "process.md": ("timer", "process function", "flatmap", "custom logic"),
@@ -57,6 +58,8 @@ LEFT_OUT: Final = ("systems/", "development/changes.md")
 """Places that are there to look things up: the five texts, and notes of changes."""
 LAST: Final = ("performance.md", "semantics.md", "development/", "architecture.md")
 """Pages with most of the words of the others."""
+LESS: Final = ("changelogs.md",)
+"""Pages that are full of a word of other titles."""
 
 
 def with_words(html: str, page: Page) -> str:
@@ -74,4 +77,4 @@ def guide(page: Page, title: str) -> None:
         page.meta["search"] = {"boost": 0.1}
     elif "/" not in place:
         page.meta["tags"] = [title, *WORDS.get(place, ())]
-        page.meta["search"] = {"boost": 2}
+        page.meta["search"] = {"boost": 0.6 if place in LESS else 2}
