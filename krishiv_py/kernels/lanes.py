@@ -93,6 +93,22 @@ class RowMarks:
         return RowMarks(self.watermarks[places], self.newest[places], self.ahead[places], self.maxima)
 
 
+@attrs.frozen(eq=False)
+class RowsBehind:
+    """Holds the rows of a batch that are older than one before them in their lane; often few, so little is computed for each.
+
+    Attributes
+    ----------
+    rows : ndarray of int64
+        Where they are.
+    distances : ndarray of int64
+        The distance of each to the newest row before it, µs; above 0.
+    """
+
+    rows: Ints
+    distances: Ints
+
+
 @attrs.define(eq=False)
 class RowClock:
     """The clock of the rows of one batch, which come in the order of their lanes.
@@ -114,25 +130,38 @@ class RowClock:
     advanced: dict[str, int]
     floor_us: int
 
-    def all_in_time(self, lane: str, times: Ints, bounds: tuple[int, int]) -> Ints | None:
-        """Go on with the next rows of a lane where none is behind its watermark; None, and nothing, where one may be.
+    def behind(self, lane: str, times: Ints, bounds: tuple[int, int]) -> RowsBehind | None:
+        """Return which of the next rows of a lane are older than one before them; the lane goes on with :meth:`went`.
 
-        Returns the distance of each row to the newest one before it, µs; none where the rows come in order.
+        None where another clock than that of the lane has a say: at the begin of a lane, and after an explicit watermark.
+
+        Parameters
+        ----------
+        lane : str
+            The lane; empty for a stream that is one.
+        times : ndarray of int64
+            Event times, µs, in the order of the lane; all of them count.
+        bounds : (int, int)
+            The smallest and the largest of them.
         """
         assert not isinstance(self.spec, MultiSourceWatermarkSpec)
-        name, lag_us = lane_name("", lane), self.spec.lag_us
-        before, distances = self.newest.get(name, UNSET), times[:0]
-        if bounds[0] < max(self.floor_us, self.advanced.get(name, UNSET)) or (before != UNSET and bounds[0] < before - lag_us):
+        name = lane_name("", lane)
+        before, floor_us = self.newest.get(name, UNSET), max(self.floor_us, self.advanced.get(name, UNSET))
+        if bounds[0] < floor_us and (before == UNSET or floor_us > before - self.spec.lag_us):
             return None
-        if times[0] < before or not (times[1:] >= times[:-1]).all():
-            top = np.maximum.accumulate(times)
-            if times[0] < before:
-                np.maximum(top, before, out=top)
-            distances = top - times  # of a row that is the newest itself 0, as of one that is not behind
-            if int(distances.max()) > lag_us:
-                return None
-        self.newest[name] = max(before, bounds[1])
-        return distances
+        if bounds[0] >= before and (times[1:] >= times[:-1]).all():
+            return RowsBehind(times[:0], times[:0])
+        top = np.maximum.accumulate(times)
+        if times[0] < before:
+            np.maximum(top, before, out=top)
+        rows = np.flatnonzero(times < top)
+        return RowsBehind(rows, top[rows] - times[rows])
+
+    def went(self, lane: str, newest_us: int) -> dict[str, int]:
+        """Take the largest event time of rows whose lane goes on with them; gives that of the lane after them."""
+        name = lane_name("", lane)
+        self.newest[name] = max(self.newest.get(name, UNSET), newest_us)
+        return {name: self.newest[name]}
 
     def marks(
         self, lane: str, times: Ints, usable: Mask, sources: pa.Array | None = None, future_us: int | None = None

@@ -23,7 +23,7 @@ from krishiv_py.kernels.columns.evaluate import argument
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.columns.steps import FailedRows, LeftOut, apply_prefix, batches_of, one_batch
 from krishiv_py.kernels.columns.times import EventTimes, FixedAssigner, Spans, gap_lengths, spans_of, stamp
-from krishiv_py.kernels.lanes import RowClock, RowMarks, lane_name
+from krishiv_py.kernels.lanes import RowClock, RowMarks
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.watermark import (
     ONLY,
@@ -96,7 +96,7 @@ _REFUSED = {
     "unknown_source": ("unknown_source",),
     "malformed": ("malformed",),
 }
-_FUTURE, _UNKNOWN, _DROPPED, _GAP = 5, 6, 7, 8  # reasons beyond "late"; the last two are counted only
+_LATE, _FUTURE, _UNKNOWN, _DROPPED, _GAP = 4, 5, 6, 7, 8  # the last two are counted only
 
 
 @attrs.frozen(eq=False)
@@ -252,6 +252,9 @@ class RowPreparer:
         own_rules = self.layout.gap_column is not None or spec.operation.extent.assigner is not None
         self._late_by_time = not own_rules and (grid is None or not grid.has_gaps)
         """Return whether a row with a time and a key is refused for its time alone."""
+        options = spec.options
+        self._late_by_event = not (options.late_rule == "window" or options.late_by_batch_before or spec.operation.takes_late)
+        """Return whether a row that can be used is late by its own time and watermark."""
         self._lag_us = most_lag_us(spec.watermark)
         self._takes_turns = spec.operation.takes_turns(spec.options)
         self._then = _steps_of_left_out(spec)
@@ -316,7 +319,7 @@ class RowPreparer:
         self, rows: pa.RecordBatch, left_out: LeftOut, lane: tuple[RowClock, str], begun_us: int | None
     ) -> PreparedRows:
         """Judge each row by the rows before it in its lane, those among them that a filter left out."""
-        if not left_out and (taken := self._all_by_row(rows, lane, begun_us)) is not None:
+        if not left_out and (taken := self._late_by_row(rows, lane, begun_us)) is not None:
             return taken
         out = [apply_prefix(self._then[step], part) for step, parts in left_out.items() for part in parts]
         every, n, options = [rows, *(one for one in out if one.num_rows)], rows.num_rows, self.spec.options
@@ -332,22 +335,37 @@ class RowPreparer:
         behind = rows_behind(_of(mine.times, counted), _of(marks.newest[:n], counted), self._lag_us)
         return self._judged(rows, mine, _Marks(watermarks, own_ahead, marks.maxima), behind, results=False)
 
-    def _all_by_row(self, rows: pa.RecordBatch, lane: tuple[RowClock, str], begun_us: int | None) -> PreparedRows | None:
-        """Return rows none of which is behind the watermark of those before it, nor from the future: the common case."""
-        spec, (clock, name) = self.spec, lane
-        if not self._late_by_time or spec.source_column is not None or not rows.num_rows:
+    def _late_by_row(self, rows: pa.RecordBatch, lane: tuple[RowClock, str], begun_us: int | None) -> PreparedRows | None:
+        """Return rows of which none is refused but for being late: the common case."""
+        spec, options, (clock, name) = self.spec, self.spec.options, lane
+        if not self._late_by_time or spec.source_column is not None or options.future_reference == "watermark":
             return None
-        stamped = stamp(rows.column(spec.time_column), spec.time_kind)
-        if not self._all_taken(rows, stamped, UNSET, begun_us, results=False):
+        stamped = stamp(rows.column(spec.time_column), spec.time_kind) if rows.num_rows else None
+        if stamped is None or stamped.bounds is None or not self._all_taken(rows, stamped, UNSET, begun_us, results=False):
             return None
-        if spec.options.future_reference == "watermark" or stamped.bounds is None:
+        behind = clock.behind(name, stamped.times, stamped.bounds)
+        if behind is None:
             return None
-        distances = clock.all_in_time(name, stamped.times, stamped.bounds)
-        if distances is None:
+        beyond = np.flatnonzero(behind.distances > self._lag_us)
+        if len(beyond) and not (self._late_by_event and options.left_us == UNSET):
             return None
-        prepared = self._taken(rows, stamped, UNSET, results=True)
-        counters = {**prepared.counters, **distances_counted(distances, self._lag_us)}
-        return attrs.evolve(prepared, counters=counters, maxima={lane_name("", name): clock.newest[lane_name("", name)]})
+        late = beyond[behind.distances[beyond] > self._lag_us + options.allowed_lateness_us]
+        prepared = self._without(rows, stamped, behind.rows[late], behind.distances[late] - self._lag_us)
+        counters = {**prepared.counters, **distances_counted(behind.distances, self._lag_us)}
+        counters["mildly_late"] = len(beyond) - len(late)
+        return attrs.evolve(prepared, counters=counters, maxima=clock.went(name, stamped.bounds[1]))
+
+    def _without(self, rows: pa.RecordBatch, stamped: EventTimes, late: Ints, behind_us: Ints) -> PreparedRows:
+        """Return rows that are all accepted but for those at some places, which are so far behind their watermark."""
+        if not len(late):
+            return self._taken(rows, stamped, UNSET, results=True)
+        times, keep = stamped.times, np.ones(len(stamped.times), np.bool_)
+        keep[late] = False
+        late_times = times[late]
+        refused = self._refused(rows, late, late_times, late_times + behind_us, np.full(len(late), _LATE, np.int8))
+        counters = {**dict.fromkeys(_CLASSIFIED, 0), "rows": len(times), "late": len(late), "very_late": len(late)}
+        accepted, newest_us = self._accepted(rows, times, None, keep, UNSET, None), int(times.max())
+        return PreparedRows(accepted, refused, counters, {}, latest_late_us=int(late_times.max()), newest_us=newest_us)
 
     def _lane_marks(
         self, every: list[pa.RecordBatch], times: list[Ints], counts: list[Mask], lane: tuple[RowClock, str]
@@ -394,13 +412,13 @@ class RowPreparer:
             self._late(times, watermark_us, spans, gaps, results=results),
             classify(_of(times, accepted), _each(watermark_us, accepted), options.allowed_lateness_us, options.future_us),
         )
-        reasons[accepted & late] = 4
+        reasons[accepted & late] = _LATE
         counters = {
             "rows": len(times),
             "null_time": int(np.count_nonzero(reasons == 1)),
             "time_out_of_range": int(np.count_nonzero(reasons == 2)),
             "null_key": int(np.count_nonzero(reasons == 3)),
-            "late": int(np.count_nonzero(reasons == 4)),
+            "late": int(np.count_nonzero(reasons == _LATE)),
             "mildly_late": classes.mildly_late,
             "very_late": classes.very_late,
             "future": int(np.count_nonzero(ahead)),
@@ -422,9 +440,11 @@ class RowPreparer:
             reasons[gap] = _GAP
         turns = self._turns_of(times, reasons == 0, watermark_us)
         accepted = self._accepted(rows, times, gaps, reasons == 0, watermark_us, spans)
-        refused, latest_late_us = self._refused(rows, times, reasons, watermark_us), UNSET
+        out = np.flatnonzero((reasons > 0) & (reasons < _DROPPED))
+        refused = self._refused(rows, out, times[out], _each(watermark_us, out), reasons[out])
+        latest_late_us = UNSET
         if counters["late"]:
-            latest_late_us = int(times[reasons == 4].max())
+            latest_late_us = int(times[reasons == _LATE].max())
         newest_us = int(_of(times, usable).max(initial=UNSET))
         return PreparedRows(accepted, refused, counters, maxima, ahead_by_source, latest_late_us, newest_us, turns)
 
@@ -657,15 +677,14 @@ class RowPreparer:
         """Return an aggregate's argument; null where its filter does not hold (nulls are skipped by every aggregate)."""
         return argument(lit(True) if value is None else value, where, rows)
 
-    def _refused(self, rows: pa.RecordBatch, times: Ints, reasons: NumPy, watermark_us: int | Ints) -> pa.Table:
-        wanted = np.flatnonzero((reasons > 0) & (reasons < _DROPPED))
-        if not len(wanted):
+    def _refused(self, rows: pa.RecordBatch, places: Ints, times: Ints, marks: int | Ints, reasons: NumPy) -> pa.Table:
+        """Return rows at some places as the late output has them, by the time, watermark and reason of each."""
+        if not len(places):
             return self._no_late_rows
-        picked = pa.array(wanted)
+        picked = pa.array(places)
         kept = [rows.column(n).take(picked) for n in self.spec.late_columns]
-        labels = pa.DictionaryArray.from_arrays(pa.array(reasons[wanted] - 1, pa.int8()), self.layout.reasons)
-        marks = _each(watermark_us, wanted)
-        notes = self.layout.refusal_notes(labels.cast(pa.string()), marks, times[wanted], reasons[wanted] == 4)
+        labels = pa.DictionaryArray.from_arrays(pa.array(reasons - 1, pa.int8()), self.layout.reasons)
+        notes = self.layout.refusal_notes(labels.cast(pa.string()), marks, times, reasons == _LATE)
         return pa.Table.from_arrays([*kept, *notes], schema=self.layout.late_schema)
 
 
