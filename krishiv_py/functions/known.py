@@ -70,9 +70,10 @@ def check_arguments(known: Definition, args: Sequence[Any], read_schema: Callabl
         known.check(known.name, tuple(args))
 
 
-def _check_elements(known: Definition, index: int, arg: object) -> None:
+def _check_elements(known: Definition, index: int, arg: Any) -> None:
     """Refuse a function of elements where none belongs, and anything else where one does."""
-    has, takes = getattr(arg, "params", None), known.param(index).parameters
+    has = arg.params if hasattr(type(arg), "params") else None  # a column answers a name that it lacks
+    takes = known.param(index).parameters
     if takes is None and has is None:
         return
     if takes is None or has is None or not takes[0] <= len(has) <= takes[1]:

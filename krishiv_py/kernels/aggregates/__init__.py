@@ -9,6 +9,7 @@ import pyarrow as pa
 from krishiv_py.errors import ExpressionError
 from krishiv_py.kernels.aggregates.base import KERNELS, AggKernel, Rows
 from krishiv_py.plan.aggregates.calls import AggCall
+from krishiv_py.plan.aggregates.selections import First, Last
 from krishiv_py.plan.expressions.expr import python_text
 from krishiv_py.types import condition_hint, is_numeric, number_hint, type_text
 
@@ -42,7 +43,7 @@ def kernel_for(call: AggCall, type_: pa.DataType) -> AggKernel:
             then="nested values have no order here",
             hint="name a field of it, or use collect_list",
         )
-    if getattr(call, "offset", 0):
+    if isinstance(call, (First, Last)) and call.offset:
         then = "only a pattern counts rows from the first or the last one"
         hint = f'leave the offset out, or find the rows with .match(...): {call.func}("a.price", 1)'
         raise ExpressionError(f"{call.func} with an offset is for patterns", got=python_text(call), then=then, hint=hint)
