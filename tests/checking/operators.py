@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import attrs
+
 import krishiv_py as kv
 from krishiv_py import (
+    Context,
+    Events,
     MultiSourceWatermarkSpec,
+    RoundContext,
+    Row,
     SlidingWindows,
+    StateColumns,
     StateTtlConfig,
     TimeIntervalWindowOptions,
     Trigger,
@@ -66,6 +73,34 @@ def joined_results(clock: RowsClock) -> Any:
 def window_of_join(clock: RowsClock) -> Any:
     met = left(clock).interval_join(right(clock), "user", lower=-20_000, upper=10_000)
     return met.key_by("user").tumbling_window(60_000).agg(count())
+
+
+@attrs.define
+class Seen:
+    rows: int = 0
+
+
+class Idle:
+    """Counts the rows of a key until none has come for a while."""
+
+    def on_row(self, row: Row, state: Seen, ctx: Context) -> None:
+        state.rows += 1
+        ctx.timer("idle", after=30_000)
+
+    def on_timer(self, name: str, state: Seen, ctx: Context) -> list[dict[str, int]]:
+        rows = state.rows
+        ctx.forget()
+        return [{"rows": rows}]
+
+
+class IdleByColumns:
+    """The same, many keys at a time."""
+
+    def on_events(self, events: Events, state: StateColumns, ctx: RoundContext) -> None:
+        state.rows[events.is_row] += 1
+        ctx.timer("idle", after=30_000, where=events.is_row)
+        ctx.emit(rows=state.rows, where=~events.is_row)
+        ctx.forget(where=~events.is_row)
 
 
 PLANS: Final[dict[str, Build]] = {
@@ -133,6 +168,15 @@ PLANS: Final[dict[str, Build]] = {
     ),
     "union": lambda c: some(left(c, united()).key_by("user").tumbling_window(60_000)),
     "union by source": by_source,
+    "process": lambda c: keyed(c).process(Idle(), returns="rows bigint", state=Seen),
+    "process by rounds": lambda c: keyed(c).process(IdleByColumns(), returns="rows bigint", state=Seen),
+    "absence": lambda c: keyed(c).absent(after=30_000, repeat=20_000),
+    "pattern": lambda c: keyed(c).match(
+        kv.step("low", "v < 3").followed_by(kv.step("high", "v >= 3").one_or_more()),
+        within=60_000,
+        measures=[count("high").alias("n")],
+    ),
+    "rows with those before": lambda c: keyed(c).with_previous(before=kv.prev("v"), rise=kv.col("v") - kv.prev("v")),
     "interval join": lambda c: left(c).interval_join(right(c), "user", how="full", lower=-20_000, upper=10_000),
     "interval join, inner": lambda c: left(c).interval_join(right(c), "user", lower=-20_000, upper=10_000),
     "interval join, semi": lambda c: left(c).interval_join(right(c), "user", how="semi", lower=-20_000, upper=10_000),

@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py import WindowAssigner, count, udaf, udf
+from krishiv_py import Context, WindowAssigner, count, udaf, udf
 from krishiv_py.plan.described import Assigned, Times
 from krishiv_py.testing import stream_of
 
@@ -101,6 +101,15 @@ def no_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+class NumberedCalls:
+    """Numbers the rows of the process, not of their key."""
+
+    calls = itertools.count()
+
+    def on_row(self, row: Any, state: None, ctx: Context) -> list[dict[str, int]]:
+        return [{"n": next(self.calls)}]
+
+
 @udf("double")
 def by_chance(v: Any) -> list[float]:
     return [random.random() for _ in v]
@@ -173,3 +182,7 @@ def order_of_set() -> Any:
 
 def per_minute() -> Any:
     return keyed().tumbling_window(60_000).agg(count())
+
+
+def numbered_calls() -> Any:
+    return keyed().process(NumberedCalls(), returns="n bigint")

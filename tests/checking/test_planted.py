@@ -25,6 +25,7 @@ from tests.checking.planted import SCHEMA, keyed
 
 FOUND: dict[str, tuple[Callable[[], Any], tuple[str, ...], int]] = {
     "T1 an aggregate with a global counter": (planted.global_counter, ("code",), 1),
+    "T1 a process function with a global counter": (planted.numbered_calls, ("code",), 1),
     "T2 rows of a batch are numbered": (planted.rows_numbered, ("cut",), 2),
     "T3 the last row of a batch is dropped": (planted.last_dropped, ("cut",), 2),
     "T4 chance in a function": (planted.random_values, ("code",), 1),

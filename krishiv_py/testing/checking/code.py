@@ -17,8 +17,9 @@ from krishiv_py.errors import RAISED, shown
 from krishiv_py.plan.aggregates.user import Udaf
 from krishiv_py.plan.expressions.udfs import Called
 from krishiv_py.plan.nodes import MapBatches
-from krishiv_py.testing.checking.laws import Finding, Law, Subject, Trial
-from krishiv_py.testing.checking.plans import CheckedPlan, rewritten
+from krishiv_py.plan.processing import Processing
+from krishiv_py.testing.checking.laws import Finding, Law, Subject, Trial, differing
+from krishiv_py.testing.checking.plans import CheckedPlan, parts_of, rewritten
 from krishiv_py.testing.checking.runs import Ran, ran
 from krishiv_py.testing.sends import DriverInput
 
@@ -140,7 +141,15 @@ class CodeLaw(Law):
             if cause is None:
                 raise
             return Finding(self.name, f"{cause}. Results then depend on restarts and repeated batches")
-        return None
+        return self._unequal_calls(subject.plan, trial, base)
+
+    def _unequal_calls(self, plan: CheckedPlan, trial: Trial, base: Ran) -> Finding | None:
+        """Return what differs where all calls of process functions, which have state and timers, are made once more."""
+        names = [part.callbacks.name for part in parts_of(plan.plan) if isinstance(part, Processing)]
+        if not names:
+            return None
+        sides = ("at first", base), ("once more", ran(plan, trial.arrivals, trial.cut))
+        return differing(self.name, f"{names[0]} is called twice with equal rows", plan, *sides, any_cut=False)
 
     def elsewhere(self) -> Finding | None:
         """Return what differs in another process, in which texts have other hashes."""

@@ -143,7 +143,7 @@ def stopped(problem: BaseException) -> Finding:
     return Finding("conservation", f"the plan stops: {failure_text(problem)}", raised=type(problem).__name__)
 
 
-def _differing(
+def differing(
     law: str, what: str, plan: CheckedPlan, one: tuple[str, Ran], other: tuple[str, Ran], *, any_cut: bool, late: bool = True
 ) -> Finding | None:
     """Return how two runs differ; for `any_cut` logs are folded first."""
@@ -202,7 +202,7 @@ class CutLaw(Law):
         whole = ran(subject.plan, trial.arrivals, ())
         names = cut_text(()), cut_text(trial.cut)
         what = "one stream, cut into batches in two ways"
-        return _differing(self.name, what, subject.plan, (names[0], whole), (names[1], base), any_cut=True)
+        return differing(self.name, what, subject.plan, (names[0], whole), (names[1], base), any_cut=True)
 
 
 def within_lag(plan: CheckedPlan, base: Ran) -> bool:
@@ -248,7 +248,7 @@ class RestartLaw(Law):
         again = ran(subject.plan, trial.arrivals, trial.cut, restarts=True)
         names = "without a restart", "with a restart after each batch"
         what = "a restart changes the results"
-        finding = _differing(self.name, what, subject.plan, (names[0], base), (names[1], again), any_cut=False)
+        finding = differing(self.name, what, subject.plan, (names[0], base), (names[1], again), any_cut=False)
         if finding is None and base.counters != again.counters:
             counted = [[str(run.counters)] for run in (base, again)]
             return Finding(self.name, "a restart changes the counters", (names[0], counted[0]), (names[1], counted[1]))
@@ -269,7 +269,7 @@ class SpreadLaw(Law):
         workers = _SPREAD[len(trial.cut) % len(_SPREAD)]
         again = ran(subject.plan, trial.arrivals, trial.cut, workers=workers)
         sides = ("1 worker", base), (f"{workers} workers", again)
-        return _differing(self.name, "other workers, other results", subject.plan, *sides, any_cut=False)
+        return differing(self.name, "other workers, other results", subject.plan, *sides, any_cut=False)
 
 
 class ArrivalLaw(Law):
@@ -296,7 +296,7 @@ class ArrivalLaw(Law):
             return None
         sides = ("as the rows arrive", base), ("in another order within the lag", again)
         what = "another order of arrival within the lag"
-        return _differing(self.name, what, subject.plan, *sides, any_cut=True)
+        return differing(self.name, what, subject.plan, *sides, any_cut=True)
 
 
 class ConservationLaw(Law):
@@ -409,12 +409,12 @@ class EngineLaw(Law):
         driver = ran(plan, trial.arrivals, cut)
         bounded = ran_bounded(plan, trial.arrivals, cut)
         what = "another engine, other results"
-        finding = _differing(self.name, what, plan, ("driver", driver), ("bounded run", bounded), any_cut=False)
+        finding = differing(self.name, what, plan, ("driver", driver), ("bounded run", bounded), any_cut=False)
         if finding is not None or len(trial.arrivals) % 3:
             return finding
         query = ran_in_process(plan, trial.arrivals, cut)
         sides = ("driver", driver), ("query in process", query)
-        return _differing(self.name, what, plan, *sides, any_cut=False, late=False)
+        return differing(self.name, what, plan, *sides, any_cut=False, late=False)
 
 
 class OracleLaw(Law):

@@ -19,6 +19,7 @@ from krishiv_py.plan.nodes import MapBatches
 from krishiv_py.plan.operation import Operation
 from krishiv_py.plan.options.query import DEFAULT_FUTURE_US, QueryOptions
 from krishiv_py.plan.options.watermarks import WatermarkSpec
+from krishiv_py.plan.processing import Processing
 from krishiv_py.plan.steps import traced
 from krishiv_py.planner.cut import Branch, StagePlan
 from krishiv_py.planner.physical import PhysicalPlan, SourceRead
@@ -130,7 +131,7 @@ class CheckedPlan:
         return Clocks(self.plan.clocks)
 
 
-USERS: Final = (Called, MapBatches, Udaf)
+USERS: Final = (Called, MapBatches, Processing, Udaf)
 """The parts that hold a function of a user."""
 
 
