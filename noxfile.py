@@ -97,6 +97,13 @@ def checks(session: nox.Session) -> None:
 
 
 @nox.session
+def answers(session: nox.Session) -> None:
+    """Two million events of a topic, live at 5 000 a second and caught up, in process and on Spark: equal row for row."""
+    many = {"KRISHIV_EVENTS": os.environ.get("KRISHIV_EVENTS", "2000000")}
+    session.run(PYTHON, "-m", "pytest", "-s", "tests/kafka/test_same_answer.py", *session.posargs, env=many)
+
+
+@nox.session
 def fuzz(session: nox.Session) -> None:
     """Wrong calls, texts and batches: 50 000 of each kind, on the driver."""
     session.run(PYTHON, "-m", "pytest", "tests/fuzz", "-n", "2", *session.posargs, env={"KRISHIV_EXAMPLES": "50000"})
