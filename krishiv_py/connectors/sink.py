@@ -101,6 +101,11 @@ class Sink(ABC):
         """Return what errors and plans call it."""
         return type(self).__name__
 
+    @property
+    def _kept_in(self) -> Sink:
+        """Return the sink whose folder or table takes its rows."""
+        return self
+
     def dataset(self) -> Dataset | None:
         """Return the name of what it writes, for :mod:`krishiv_py.lineage`; by default none, then it goes by its output."""
         return None
@@ -117,6 +122,28 @@ class Sink(ABC):
         schema : pyarrow.Schema
             Its columns.
         """
+
+    def in_batch(self, table: pa.Table, batch_id: int, clock_us: Callable[[], int]) -> pa.Table:
+        """Return rows as they are written, of files and tables; by default as they are. Of files it runs in a task.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            Rows of one micro-batch.
+        batch_id : int
+            Its number. A repeated batch has the same.
+        clock_us : callable
+            Gives the clock on record of the micro-batch, µs since the epoch. It is noted before the batch runs, so a repeated
+            batch has the same.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> from krishiv_py import ParquetSink
+        >>> ParquetSink("out").in_batch(pa.table({"count": [1]}), 7, lambda: 1_000_000).to_pylist()
+        [{'count': 1}]
+        """
+        return table
 
 
 class FolderSink(Sink):
@@ -184,28 +211,6 @@ class FileSink(FolderSink):
     suffix: ClassVar[str]
     in_threads: ClassVar[bool] = False
     partition_by: tuple[str, ...] = ()
-
-    def in_batch(self, table: pa.Table, batch_id: int, clock_us: Callable[[], int]) -> pa.Table:
-        """Return rows as the files of a micro-batch have them; by default as they are. Runs in a task.
-
-        Parameters
-        ----------
-        table : pyarrow.Table
-            Rows of one micro-batch.
-        batch_id : int
-            Its number. A repeated batch has the same.
-        clock_us : callable
-            Gives the clock on record of the micro-batch, µs since the epoch. It is noted before the batch runs, so a repeated
-            batch has the same.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> from krishiv_py import ParquetSink
-        >>> ParquetSink("out").in_batch(pa.table({"count": [1]}), 7, lambda: 1_000_000).to_pylist()
-        [{'count': 1}]
-        """
-        return table
 
     @abstractmethod
     def write_table(self, table: pa.Table, stream: Any) -> None:

@@ -20,7 +20,7 @@ from krishiv_py.arrays.types import Ints, pick
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.lookup_table import in_types_of_streams
 from krishiv_py.connectors.ranges import NotedRanges, RangeSource, all_ranges
-from krishiv_py.connectors.sinks.features import OF_LOG, FeatureLog
+from krishiv_py.connectors.sinks.features import OF_LOG, FeatureSink
 from krishiv_py.display.html import rows_html
 from krishiv_py.engine.closing import keys_of
 from krishiv_py.engine.stage import StageOperator
@@ -76,7 +76,7 @@ class Parity(ArrowRows):
 
     _comparison: Comparison
     _archive: _Archive
-    _log: FeatureLog
+    _log: FeatureSink
 
     @property
     def counts(self) -> dict[str, int]:
@@ -156,7 +156,7 @@ class Parity(ArrowRows):
         return rows_html("Parity", str(self._comparison).splitlines()[0], {"differences": self.rows})
 
 
-def check_parity(pipeline: Pipeline, archive: Any, log: FeatureLog, *, schema: Any = None, close: bool = False) -> Parity:
+def check_parity(pipeline: Pipeline, archive: Any, log: FeatureSink, *, schema: Any = None, close: bool = False) -> Parity:
     """Compute features of an archive once more, and compare them with a log, row by row.
 
     Rows belong together by the key and time of the log, and all other columns of both must be equal. With
@@ -169,7 +169,7 @@ def check_parity(pipeline: Pipeline, archive: Any, log: FeatureLog, *, schema: A
     archive : iterable of str or os.PathLike, table or Stream
         What arrived: parquet files in their order, each a micro-batch; a table or frame in the order of its rows; or of a topic
         ``session.read_parquet(path, lane="partition", order="offset")``.
-    log : FeatureLog
+    log : FeatureLog or FeatureTable
         What was served.
     schema : str or Schema, optional
         The columns of the stream; by default those of the archive.
@@ -210,7 +210,7 @@ def check_parity(pipeline: Pipeline, archive: Any, log: FeatureLog, *, schema: A
     """
     a_function(pipeline, "check_parity takes the function that builds the pipeline", "pass the function, not what it returns")
     a_switch(close, "close")
-    if not isinstance(log, FeatureLog):
+    if not isinstance(log, FeatureSink):
         raise PlanError("check_parity takes a feature log", got=shown(log), hint='pass FeatureLog(path, key="card", at="at")')
     kept = _Archive.of(pipeline, archive, schema, ends=close)
     driver, turns, results = kept.driver(), kept.turns(), list[pa.Table]()

@@ -23,7 +23,7 @@ from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.types import Ints, Mask
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.lookup_table import in_types_of_streams
-from krishiv_py.connectors.sinks.features import BATCH, OF_LOG, PUBLISHED, FeatureLog
+from krishiv_py.connectors.sinks.features import BATCH, OF_LOG, PUBLISHED, FeatureSink
 from krishiv_py.errors import ColumnError, PlanError, shown, users_line
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.plan.checks import a_switch, a_text, is_collection, known_column, one_of
@@ -43,7 +43,7 @@ _NONE: Final = -1
 
 def training_set(
     labels: Any,
-    logs: Mapping[str, FeatureLog],
+    logs: Mapping[str, FeatureSink],
     *,
     key: str | Iterable[str],
     at: str,
@@ -62,7 +62,7 @@ def training_set(
     ----------
     labels : pyarrow.Table or frame
         The labels: key, time, and whatever else.
-    logs : dict of str to FeatureLog
+    logs : dict of str to FeatureLog or FeatureTable
         The feature logs, by a name of your own.
     key : str or list of str
         The key columns of the labels, in the order of those of the logs.
@@ -122,7 +122,7 @@ def training_set(
         raise PlanError("training_set has no key", got=shown(key), hint='write key="card", or a list of columns')
     for name in (*names, at):
         known_column(name, rows.column_names, "training_set(labels)")
-    if not isinstance(logs, Mapping) or not logs or not all(isinstance(log, FeatureLog) for log in logs.values()):
+    if not isinstance(logs, Mapping) or not logs or not all(isinstance(log, FeatureSink) for log in logs.values()):
         hint = 'write {"card": FeatureLog(path, key="card", at="at")}'
         raise PlanError("training_set takes feature logs by name", got=shown(logs), hint=hint)
     side, (times, _), result = _joined_side(rows, names, at), _event_times(rows[at], at), rows
@@ -170,7 +170,7 @@ def _joined_side(rows: pa.Table, keys: Sequence[str], at: str) -> pa.Table:
     return table.filter(pa.array(timed))
 
 
-def _readable(features: pa.Table, log: FeatureLog, *, served: bool, exact: bool, known_us: int | None) -> pa.Table:
+def _readable(features: pa.Table, log: FeatureSink, *, served: bool, exact: bool, known_us: int | None) -> pa.Table:
     """Return the rows that a label may have, with the time from which it may have them.
 
     A label may have a row that it comes after, and where it is as served, one that was published by then. So each row counts
@@ -231,7 +231,7 @@ def _same_keys(labels: pa.Table, rights: pa.Table) -> tuple[pa.Table, pa.Table]:
     return labels, rights
 
 
-def _with_values(result: pa.Table, features: pa.Table, found: pa.Array, log: FeatureLog, called: str) -> pa.Table:
+def _with_values(result: pa.Table, features: pa.Table, found: pa.Array, log: FeatureSink, called: str) -> pa.Table:
     """Return labels with the values of the rows that were found, and their times.
 
     Raises

@@ -64,7 +64,8 @@ class ToTables:
 
     def publish(self, batch_id: int, rows: pa.Table, now_us: int, *, is_replay: bool) -> None:
         """See ProcessOutput."""
-        self.publisher.publish(batch_id, [rows] if rows.num_rows else [], is_replay=is_replay)
+        given = [self.publisher.sink.in_batch(rows, batch_id, lambda: now_us)] if rows.num_rows else []
+        self.publisher.publish(batch_id, given, is_replay=is_replay)
 
 
 _SHARED_ROWS: Final = 1 << 18

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 import attrs
@@ -49,12 +49,15 @@ class TaskOutputs:
         All of it, as rows ``(kind, bucket, blob)``.
     rows : list of TaskRow
         What the driver fetched: all but the rows that go to a sink as a DataFrame.
+    clock_us : callable
+        Gives its clock on record, µs.
     """
 
     batch_id: int
     is_replay: bool
     frame: DataFrame
     rows: list[TaskRow]
+    clock_us: Callable[[], int]
 
     def tables(self, kind: str) -> list[pa.Table]:
         """Fetched rows of a kind."""
@@ -110,7 +113,8 @@ class TableWriter:
 
     def publish(self, arrived: TaskOutputs) -> None:
         """See Output."""
-        self.publisher.publish(arrived.batch_id, arrived.tables(self.kind), is_replay=arrived.is_replay)
+        given = [self.publisher.sink.in_batch(rows, arrived.batch_id, arrived.clock_us) for rows in arrived.tables(self.kind)]
+        self.publisher.publish(arrived.batch_id, given, is_replay=arrived.is_replay)
 
 
 @attrs.frozen(eq=False)

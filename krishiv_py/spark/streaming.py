@@ -38,9 +38,9 @@ from krishiv_py.runtime.batch import STAGE, BatchStoppedError, StopReason, TaskR
 from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.moved import follow
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Claim, forget_state
-from krishiv_py.runtime.checkpoint.sparklog import batches_of, check_log, forget_unplanned
+from krishiv_py.runtime.checkpoint.sparklog import batches_of, check_log, forget_unplanned, planned
 from krishiv_py.runtime.chunk_files import ChunkFolder
-from krishiv_py.runtime.clocks import STEPPED, Clock, LedgerClock, SparkClock, clock_for
+from krishiv_py.runtime.clocks import STEPPED, Clock, LedgerClock, SparkClock, clock_for, planned_us
 from krishiv_py.runtime.closings import Closings
 from krishiv_py.runtime.controls import NOTE, ControlFiles, ControlFolder, ControlWriter, Heartbeats, warn_if_flushed
 from krishiv_py.runtime.outputs import TaskOutput, claim_outputs, described_outputs
@@ -281,7 +281,8 @@ class BatchSteps:
                 planner.check_files(read=True)
                 planner.computed()
             self.lease.check()
-            arrived = TaskOutputs(self.clock.begun.batches + batch_id, batch_id <= self.begun, frame, rows)
+            number, is_replay = self.clock.begun.batches + batch_id, batch_id <= self.begun
+            arrived = TaskOutputs(number, is_replay, frame, rows, lambda: planned_us(planned(self.clock.checkpoint, batch_id)))
             with batch_part("publish"):
                 for place in range(len(self.outputs)):
                     self._publish_to(place, arrived)

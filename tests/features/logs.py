@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from krishiv_py.features import FeatureLog
+from krishiv_py import DeltaSink, IcebergSink
+from krishiv_py.features import FeatureLog, FeatureTable
 from krishiv_py.testing import Driver, ManualClock, stream_of
 
 SCHEMA = "card string, at bigint, spent bigint"
+
+
+def in_iceberg(folder: Path) -> FeatureTable:
+    """Return a log in a table of a catalog in a folder."""
+    folder.mkdir(exist_ok=True)
+    catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
+    return FeatureTable(IcebergSink("features.spent", catalog=catalog), key="card", at="at")
+
+
+KINDS: dict[str, Callable[[Path], FeatureLog | FeatureTable]] = {
+    "parquet": lambda folder: FeatureLog(folder, key="card", at="at"),
+    "delta": lambda folder: FeatureTable(DeltaSink(folder), key="card", at="at"),
+    "iceberg": in_iceberg,
+}
+"""A log of each kind, in a folder."""
 
 
 def log_of(folder: str, batches: Iterable[tuple[int, Sequence[Mapping[str, Any]]]], schema: str = SCHEMA) -> FeatureLog:

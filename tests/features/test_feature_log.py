@@ -5,17 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import ColumnError, KrishivError, OperatorError, PlanError, Session, SideOutputLateEventHandler, count, sum
+from krishiv_py import (
+    CheckpointError,
+    ColumnError,
+    DeltaSink,
+    KrishivError,
+    MemorySink,
+    OperatorError,
+    PlanError,
+    SchemaError,
+    Session,
+    SideOutputLateEventHandler,
+    SourceError,
+    count,
+    sum,
+)
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.features import FeatureLog
+from krishiv_py.features import FeatureLog, FeatureTable, training_set
 from krishiv_py.in_process.engine import Engine
-from krishiv_py.testing import Driver, stream_of
-from tests.features.logs import SCHEMA, log_of, row
+from krishiv_py.testing import Driver, ManualClock, stream_of
+from tests.features.logs import KINDS, SCHEMA, log_of, row
 
 
 def spent_so_far(payments: Stream) -> ResultStream:
@@ -27,10 +42,11 @@ def payment(at: int, amount: int) -> dict[str, Any]:
     return {"card": "a", "at": at, "amount": amount}
 
 
+@pytest.mark.parametrize("kind", KINDS)
 def test_f10_a_restart_between_publishing_and_the_commit_leaves_one_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    log, times = FeatureLog(tmp_path / "log", key="card", at="at"), iter(range(1_000, 10**9, 1_000))
+    log, times = KINDS[kind](tmp_path / "log"), iter(range(1_000, 10**9, 1_000))
     commit, failed = Engine._commit, list[pa.Table]()
 
     def failing(engine: Engine, planned: Any) -> None:
@@ -77,12 +93,13 @@ REFUSED: list[tuple[str, str, type[KrishivError], str]] = [
 ]
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("schema", "at", "error", "text"), REFUSED)
 def test_results_that_are_no_features_are_refused(
-    tmp_path: Path, schema: str, at: str, error: type[KrishivError], text: str
+    tmp_path: Path, schema: str, at: str, error: type[KrishivError], text: str, kind: str
 ) -> None:
     with pytest.raises(error, match=text):
-        Driver(stream_of(schema), sink=FeatureLog(tmp_path, key="card", at=at))
+        Driver(stream_of(schema), sink=attrs.evolve(KINDS[kind](tmp_path), at=at) if at != "at" else KINDS[kind](tmp_path))
 
 
 def test_late_rows_are_no_features(tmp_path: Path) -> None:
@@ -104,3 +121,57 @@ def test_a_log_that_is_read_by_another_key_is_an_error(tmp_path: Path) -> None:
     log_of(str(tmp_path), [(12, [row(10, 1)])])
     with pytest.raises(ColumnError, match=r"lacks a column \(got: user\)"):
         FeatureLog(tmp_path, key="user", at="at").read()
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_has_the_rows_of_a_log_and_gives_the_same_training_set(tmp_path: Path, kind: str) -> None:
+    rows = [[row(at, at, card) for card in "abc" for at in range(first, first + 10)] for first in (0, 5, 3)]
+    batches = list(zip((7, 9, 20), rows, strict=True))
+    files = log_of(str(tmp_path / "files"), batches)
+    table, clock = KINDS[kind](tmp_path / "table"), ManualClock()
+    driver = Driver(stream_of(SCHEMA), sink=table, clock=clock)
+    for now, some in batches:
+        clock.set(now)
+        driver.send(some)
+    assert table.read().equals(files.read())
+    labels = pa.table({"card": ["a", "b", "c", "a"], "decided": [8, 15, 25, 3]})
+    sets = [training_set(labels, {"card": log}, key="card", at="decided") for log in (files, table)]
+    assert sets[0].equals(sets[1]) and sets[0]["spent"].to_pylist() == [7, 14, 14, None]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_f15_a_table_that_evolves_has_null_where_rows_are_older(tmp_path: Path, kind: str) -> None:
+    first, clock = KINDS[kind](tmp_path / "table"), ManualClock()
+    clock.set(12)
+    Driver(stream_of(SCHEMA), sink=first, clock=clock).send([row(10, 1)])
+    evolving = FeatureTable(attrs.evolve(first.table, evolve=True), key="card", at="at")  # type: ignore[union-attr]
+    wider = stream_of(f"{SCHEMA}, trips bigint")
+    with pytest.raises(SchemaError, match="no column trips"):
+        Driver(wider, sink=KINDS[kind](tmp_path / "table"))
+    clock.set(22)
+    Driver(wider, sink=evolving, clock=clock).send([{**row(20, 2), "trips": 3}])
+    labels = pa.table({"card": ["a", "a"], "decided": [15, 30]})
+    assert training_set(labels, {"card": evolving}, key="card", at="decided")["trips"].to_pylist() == [None, 3]
+
+
+def test_a_table_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="a feature table is a Delta or an Iceberg table"):
+        FeatureTable(MemorySink(), key="card", at="at")  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="a feature table keeps every row"):
+        FeatureTable(DeltaSink(tmp_path, key=["card"]), key="card", at="at")
+    for kind in ("delta", "iceberg"):
+        with pytest.raises((SourceError, OperatorError), match="there is no feature log"):
+            KINDS[kind](tmp_path / kind).read()
+
+
+def test_the_table_of_a_log_that_is_gone_stops_its_query(tmp_path: Path) -> None:
+    with Session.in_process() as session:
+        payments, sender = session.memory_stream("card string, at bigint, amount bigint", spool=str(tmp_path / "spool"))
+        log = KINDS["delta"](tmp_path / "log")
+        sender.send([payment(1_000, 5)])
+        query = spent_so_far(payments).start(log, checkpoint=tmp_path / "checkpoint")
+        query.process_all_available()
+        query.stop()
+        (tmp_path / "log").rename(tmp_path / "away")
+        with pytest.raises(CheckpointError, match=r"the output folder .* is gone"):
+            spent_so_far(payments).start(log, checkpoint=tmp_path / "checkpoint")

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from krishiv_py import ColumnError, PlanError, SourceError
+from krishiv_py import ColumnError, PlanError, SourceError, count, sum
 from krishiv_py.features import FeatureLog, training_set
 from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.features.logs import expected, log_of, row
@@ -165,3 +165,24 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, given: dict[str, A
 def test_a_folder_without_a_log_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="there is no feature log"):
         values(labels(20), FeatureLog(str(tmp_path), key="card", at="at"))
+
+
+def test_f15_a_pipeline_that_has_got_a_column_says_where_it_is_not_whole(tmp_path: Path) -> None:
+    log = FeatureLog(tmp_path / "log", key="card", at="window_end")
+
+    def windows(**calls: Any) -> Any:
+        keyed = stream_of("card string, at bigint, amount bigint").watermark("at", 0).key_by("card")
+        return keyed.tumbling_window("10 s").agg(count(), completeness=bool(calls), **calls).named("spent")
+
+    first = Driver(windows(), sink=log)
+    first.send([{"card": "a", "at": at, "amount": 1} for at in (1_000, 12_000)])
+    then = Driver(windows(spent=sum("amount")), sink=log, savepoint=first.savepoint(str(tmp_path / "savepoint")))
+    then.send([{"card": "a", "at": at, "amount": 2} for at in (13_000, 25_000, 38_000)])
+    wanted = labels(10_500, 20_500, 30_500, 40_500)
+    found = training_set(wanted, {"card": log}, key="card", at="decided", as_of="event")
+    assert found.select(["count", "spent", "complete"]).to_pylist() == [
+        {"count": 1, "spent": None, "complete": None},
+        {"count": 2, "spent": None, "complete": False},
+        {"count": 1, "spent": 2, "complete": True},
+        {"count": 1, "spent": 2, "complete": True},
+    ]

@@ -9,15 +9,17 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import KrishivError, Session
-from krishiv_py.features import FeatureLog, training_set
+from krishiv_py.features import training_set
 from krishiv_py.spark.streaming import BatchSteps
+from tests.features.logs import KINDS
 from tests.features.test_feature_log import payment, spent_so_far
 
 
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_rows_have_the_time_at_which_their_batch_was_planned(
-    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    log, account, failed = FeatureLog(tmp_path / "log", key="card", at="at"), BatchSteps._account, list[pa.Table]()
+    log, account, failed = KINDS[kind](tmp_path / "log"), BatchSteps._account, list[pa.Table]()
 
     def failing(steps: BatchSteps, batch_id: int, reports: object) -> None:
         if batch_id == 1 and not failed:
