@@ -2,7 +2,8 @@
 
 ``python -m benchmarks in_process --rounds 3`` prints a line for each measure and round; in every round each measure has its
 turn. CPU is that of the process that works, so another load of the machine shows in the times, and less in CPU seconds.
-``--only sends one`` runs some measures; each runs in a process of its own.
+``--only sends one`` runs some measures; each runs in a process of its own. ``--only J1:A:2000000 J1:A:2000000:row`` holds the
+two clocks of rows against one another.
 """
 
 from __future__ import annotations
@@ -249,7 +250,7 @@ def arrival() -> dict[str, float]:
     return {"million_rows_a_cpu_s": 50 * rows / spent / 1e6}
 
 
-def job(name: str, keys: str, events: int) -> dict[str, float]:
+def job(name: str, keys: str, events: int, clock: Any = "batch") -> dict[str, float]:
     """A job from parquet files in this process, and by the kernels alone over the same rows in memory."""
     from benchmarks.data import Spec, make, parts_of  # only here
     from benchmarks.jobs import JOBS
@@ -258,7 +259,7 @@ def job(name: str, keys: str, events: int) -> dict[str, float]:
     folder, what = make(Spec(events, keys)), JOBS[name]  # type: ignore[arg-type]
 
     def plan(stream: Any) -> Any:
-        windows = windowed(keyed(stream, what), what)
+        windows = windowed(keyed(stream, what, clock), what)
         if what.allowed_lateness_ms:
             windows = windows.allowed_lateness(what.allowed_lateness_ms)
         made = windows.agg(count(), total("amount"))
@@ -317,7 +318,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks in_process", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", metavar="MEASURE", help=f"{', '.join(MEASURES)}, or a job such as J1:A:2000000")
+    parser.add_argument(
+        "--only", nargs="+", metavar="MEASURE", help=f"{', '.join(MEASURES)}, or a job such as J1:A:2000000:row"
+    )
     parser.add_argument("--events", type=int, default=2_000_000, help="of the jobs J1 to J5, with both sets of keys")
     parser.add_argument("--here", action="store_true", help="run the only measure in this process")
     given = parser.parse_args(argv)
@@ -327,7 +330,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if given.here:
                 own_process()  # as `krishiv run` does
                 name, *rest = measure.split(":")
-                result = MEASURES[name]() if not rest else job(name, rest[0], int(rest[1]))
+                result = MEASURES[name]() if not rest else job(name, rest[0], int(rest[1]), *rest[2:])
                 print(json.dumps(result))
                 continue
             command = [sys.executable, "-m", "benchmarks", "in_process", "--here", "--rounds", "1", "--only", measure]

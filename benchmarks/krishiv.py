@@ -30,6 +30,7 @@ from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.windowed import WindowedStream
 from krishiv_py.connectors.sink import Sink
+from krishiv_py.plan.options.watermarks import RowsClock
 
 NAME = "krishiv"
 SCHEMA = "user_id bigint, event_time timestamp, amount bigint"
@@ -60,11 +61,11 @@ def read(opened: Session, task: Task, *, streaming: bool = True) -> Stream:
     return opened.read_parquet(path, schema, streaming=streaming, max_files_per_batch=task.job.sources * task.files_per_batch)
 
 
-def keyed(stream: Stream, job: Job) -> KeyedStream:
+def keyed(stream: Stream, job: Job, clock: RowsClock = "batch") -> KeyedStream:
     """Watermark and key."""
     if job.sources == 1:
-        return stream.watermark("event_time", job.lag_ms).key_by("user_id")
-    spec = MultiSourceWatermarkSpec.new()
+        return stream.watermark("event_time", job.lag_ms, clock=clock).key_by("user_id")
+    spec = MultiSourceWatermarkSpec.new(clock=clock)
     for number in range(job.sources):
         spec = spec.source(f"source-{number}", WatermarkSpec.fixed_lag(job.lag_ms))
     if job.idle_timeout_ms is not None:
@@ -108,12 +109,12 @@ def pipeline(stream: Stream, job: Job) -> ResultStream:
     )
 
 
-def plan(stream: Stream, task: Task, late_rule: str) -> ResultStream:
+def plan(stream: Stream, task: Task, late_rule: str, clock: RowsClock = "batch") -> ResultStream:
     """The whole job."""
     job = task.job
     if job.pipeline:
         return pipeline(stream, job)
-    windows = windowed(keyed(stream, job), job)
+    windows = windowed(keyed(stream, job, clock), job)
     if job.allowed_lateness_ms:
         windows = windows.allowed_lateness(job.allowed_lateness_ms)
     if late_rule == "window":
@@ -126,11 +127,11 @@ def plan(stream: Stream, task: Task, late_rule: str) -> ResultStream:
     return result
 
 
-def stream(task: Task, late_rule: str, engine: str) -> None:
+def stream(task: Task, late_rule: str, engine: str, clock: RowsClock = "batch") -> None:
     """Run one job to the end of its input, or until it has to stop."""
     opened = session(task, engine)
     sink = ParquetSink(str(task.out / "result") if task.job.late_output else str(task.out))
-    run(plan(read(opened, task), task, late_rule), sink, task)
+    run(plan(read(opened, task), task, late_rule, clock), sink, task)
     opened.stop()
 
 
@@ -169,12 +170,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.prog = "python -m benchmarks.krishiv"
     parser.add_argument("--late-rule", choices=("event", "window"), default="event")
     parser.add_argument("--engine", choices=("spark", "in-process"), default="spark")
+    parser.add_argument("--clock", choices=("batch", "row"), default="batch")
     parser.add_argument("--collect", action="store_true", help="bounded: collect() in a warm session")
     given = parser.parse_args(argv)
     if given.collect:
         collect(task_of(given), given.late_rule)
     else:
-        stream(task_of(given), given.late_rule, given.engine)
+        stream(task_of(given), given.late_rule, given.engine, given.clock)
     return 0
 
 
