@@ -21,7 +21,6 @@ from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.in_process.core import BatchOutput, Core, Parts, Sent
 from krishiv_py.in_process.outputs import outputs_of
-from krishiv_py.in_process.row_order import RowsInOrder
 from krishiv_py.in_process.sources import controls_of, in_process
 from krishiv_py.in_process.stage import Workers, parted
 from krishiv_py.kernels.watermark import ClockInput
@@ -37,6 +36,7 @@ from krishiv_py.runtime.outputs import claim_folder
 from krishiv_py.runtime.ranges.log import RangeReader
 from krishiv_py.runtime.ranges.sent import scanned_of
 from krishiv_py.runtime.reading import FileReader, ScannedRows, file_reader
+from krishiv_py.runtime.row_order import RowsInOrder
 from krishiv_py.storage.files import files_at
 
 Piece: TypeAlias = Callable[[], Iterable[ScannedRows]]

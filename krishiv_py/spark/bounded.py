@@ -20,6 +20,7 @@ from krishiv_py.engine.stage import Notes, count, none_counted
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.prepare import late_output, late_output_schema
+from krishiv_py.kernels.spec import Moment
 from krishiv_py.plan.nodes import MemorySource, SourceNode
 from krishiv_py.plan.running import summed
 from krishiv_py.planner.check import refuse_initial
@@ -35,6 +36,7 @@ from krishiv_py.spark.tasks.bounded import (
     BoundedPack,
     BoundedSteps,
     TimedBatch,
+    Timetable,
     in_order,
     stream_reader,
     timetable,
@@ -64,7 +66,8 @@ def _run(
 ) -> BoundedResult:
     partitions = _partitions(spark, plan)
     ids = tuple(range(partitions))
-    given, batches = _packed(spark, plan, ids, now_us, shuffle_files)
+    given, when = _packed(spark, plan, ids, now_us, shuffle_files)
+    batches = (TimedBatch(0, _begun(plan, now_us)),) if when is None else when.batches
     for number, stage in enumerate(plan.stages):
         if not stage.stateless:
             steps = BoundedSteps(stage.spec, place_of(plan, number, None, ids), batches, shuffle_files)
@@ -73,17 +76,22 @@ def _run(
     reports = given.select("kind", "blob").toArrow()
     for kind, blob in zip(*(c.to_pylist() for c in reports.columns), strict=True):
         gathered.take(kind, blob, shuffle_files)
-    return gathered.result()
+    result = gathered.result()
+    if when is not None and when.order is not None:
+        when.order.tell(plan.title, result.counters)
+    return result
+
+
+def _begun(plan: PhysicalPlan, now_us: int) -> Moment:
+    """Return what is in force before any row."""
+    return attrs.evolve(plan.clocks.initial, now_us=now_us, begun_us=now_us)
 
 
 def _packed(
     spark: SparkSession, plan: PhysicalPlan, ids: tuple[int, ...], now_us: int, shuffle_files: ShuffleFiles
-) -> tuple[DataFrame, tuple[TimedBatch, ...]]:
-    """Return the rows of all streams, packed for the stages that read them; and the micro-batches they are in."""
-    when, begun = (
-        None if plan.in_lanes else timetable(spark, plan, now_us),
-        attrs.evolve(plan.clocks.initial, now_us=now_us, begun_us=now_us),
-    )
+) -> tuple[DataFrame, Timetable | None]:
+    """Return the rows of all streams, packed for the stages that read them; and the micro-batches they are in, if several."""
+    when, begun = None if plan.in_lanes else timetable(spark, plan, now_us), _begun(plan, now_us)
     dated = tuple(n for n, stage in enumerate(plan.stages) if stage.spec.operation.by_clock)
     frames = []
     for number, read in enumerate(plan.reads):
@@ -101,7 +109,7 @@ def _packed(
             frame = scanned.frame
             pack = BoundedPack(roots, scanned.reader, ids, None, begun, shuffle_files, outs, dated=dated)
         frames.append(mapped(frame, pack.__call__, PACKED_TYPE))
-    return functools.reduce(DataFrame.union, frames), (TimedBatch(0, begun),) if when is None else when.batches
+    return functools.reduce(DataFrame.union, frames), when
 
 
 def with_files(plan: PhysicalPlan, folder: str) -> PhysicalPlan:

@@ -32,6 +32,7 @@ from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.batch import NEXT, RESULT, STAGE, OutgoingResults, StagePlace, address_of, addressed
 from krishiv_py.runtime.ranges.log import RangeReader, tokens
 from krishiv_py.runtime.reading import FileReader, ParquetReader, PathLocation, ScannedRows, arrow_scanned, file_reader
+from krishiv_py.runtime.row_order import RowsInOrder
 from krishiv_py.spark.scan import Reader, listed
 from krishiv_py.spark.setup.types import flat_type
 from krishiv_py.spark.setup.workers import release_memory, settle_worker
@@ -66,10 +67,13 @@ class Timetable:
         The batches; the last one may be one without rows.
     files : list of dict
         For every stream of the plan, its files with the batch each belongs to.
+    order : RowsInOrder or None
+        How many rows the row clock would call late, where the rows were read in order.
     """
 
     batches: tuple[TimedBatch, ...]
     files: list[dict[str, TimedBatch]]
+    order: RowsInOrder | None
 
 
 def timetable(spark: SparkSession, plan: PhysicalPlan, now_us: int) -> Timetable | None:
@@ -151,7 +155,7 @@ def _timed(plan: PhysicalPlan, batches: list[list[tuple[int, str]]], now_us: int
     readers = [stream_reader(read) for read in plan.reads]
     by_read: list[dict[str, TimedBatch]] = [{} for _ in plan.reads]
     timed: list[TimedBatch] = []
-    begun_us = now_us
+    begun_us, order = now_us, RowsInOrder.of(plan, 1)
     in_force, before = attrs.evolve(clocks.moment(), now_us=now_us), None
     for number, batch in enumerate(batches):
         if plan.by_clock:
@@ -161,7 +165,8 @@ def _timed(plan: PhysicalPlan, batches: list[list[tuple[int, str]]], now_us: int
         for index, path in batch:
             by_read[index][path] = timed[-1]
             wanted = takers[index] and (number + 1 < len(batches) or not idle)
-            for scanned in readers[index](one_path(path)) if wanted else ():
+            pieces = readers[index](one_path(path)) if wanted else ()
+            for scanned in pieces if order is None else order.watched(pieces):
                 now_us = scanned.now_us if scanned.now_us is not None else now_us
                 if scanned.control is not None:
                     clocks.take(scanned.control, plan.clock_inputs(plan.reads[index]), now_us)
@@ -171,7 +176,7 @@ def _timed(plan: PhysicalPlan, batches: list[list[tuple[int, str]]], now_us: int
         in_force = clocks.settle(now_us)
     if not idle:  # when the last files are done a query runs a batch without rows
         timed.append(TimedBatch(len(batches), attrs.evolve(in_force, now_us=now_us), idle))
-    return Timetable(tuple(timed), by_read)
+    return Timetable(tuple(timed), by_read, order)
 
 
 def _sent_us(reader: FileReader | RangeReader, path: str) -> list[int]:
