@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import datetime as dt
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,12 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import ColumnError, PlanError, Session, SourceError, collect_list, count, sum
+from krishiv_py import ColumnError, PlanError, Session, SourceError, avg, collect_list, count, sum
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.features import FeatureLog, check_parity, training_set
 from krishiv_py.plan.options.watermarks import RowsClock
 from krishiv_py.testing import Driver, stream_of
+from tests.features.logs import KINDS
 from tests.in_process.test_archives import expected, topic, written
 
 SCHEMA = "card string, at bigint, amount bigint"
@@ -199,3 +201,29 @@ def test_an_archive_of_a_topic_is_read_lane_by_lane(tmp_path: Path) -> None:
         memory, _ = session.memory_stream(SCHEMA)
         with pytest.raises(PlanError, match="an archive that is a stream ends, and says its lanes"):
             check_parity(spend, memory, log)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_log_of_each_kind_keeps_values_of_many_types(tmp_path: Path, kind: str) -> None:
+    ddl = (
+        "card string, at timestamp, v smallint, tiny tinyint, day date, raw binary, x float, price decimal(8,2), "
+        "place struct<a: int, b: string>, named map<string, int>, many array<smallint>"
+    )
+    noon = dt.datetime(2026, 1, 1, 12, tzinfo=dt.timezone.utc)
+
+    def payment(n: int) -> dict[str, Any]:
+        nested = {"place": {"a": n, "b": None}, "named": {"k": n}, "many": [n, None]}
+        plain = {"v": n, "tiny": n, "day": noon.date(), "raw": b"\0", "x": n / 3, "price": None}
+        return {"card": "a", "at": noon + dt.timedelta(seconds=n), **plain, **nested}
+
+    def spent(payments: Stream) -> ResultStream:
+        timed = payments.watermark("at", "5 s", clock="row").key_by("card")
+        before = timed.lookback_window("1 h", emit="arrival", with_row=True)
+        return before.agg(sum("v").alias("spent"), avg("x").alias("mean"), collect_list("tiny").alias("tinies"))
+
+    log, rows, schema = KINDS[kind](tmp_path / "log"), [payment(n) for n in (1, 3, 2, 9)], stream_of(ddl).schema
+    driver = Driver(spent(stream_of(schema)), sink=log)
+    for row in rows:
+        driver.send([row])
+    parity = check_parity(spent, pa.Table.from_pylist(rows, schema), log)
+    assert parity.equal and parity.counts["same"] == 4
