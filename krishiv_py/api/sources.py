@@ -132,16 +132,11 @@ class FileSources:
         assert isinstance(source, FileSource)
         if order is None:
             raise PlanError("a lane needs an order", got=f"lane={lane!r}", hint='write lane="partition", order="offset"')
-        given = {
-            "streaming": streaming,
-            "missing_columns": missing_columns,
-            "nanoseconds": nanoseconds,
-            "on_malformed": on_malformed,
-        }
+        given = {"streaming": streaming, "on_malformed": on_malformed}
         more = [f"{name}={value!r}" for name, value in given.items() if value not in (False, "fail")]
         if more:
-            hint = "leave out streaming, missing_columns, nanoseconds and on_malformed"
-            raise PlanError("all files of an archive are read lane by lane, as they are", got=more[0], hint=hint)
+            hint = "leave out streaming and on_malformed"
+            raise PlanError("all files of an archive are read lane by lane, and whole", got=more[0], hint=hint)
         ordered = archives.ArchiveSource(
             path=source.path,
             literal=source.literal,
@@ -149,6 +144,7 @@ class FileSources:
             lane=None if lane is None else a_text(lane, "lane", 'pass the name of a column: lane="partition"'),
             order=a_text(order, "order", 'pass the name of a column: order="offset"'),
             most=source.max_files_per_batch,
+            rule=archives.rule_of(missing_columns, nanoseconds),
         )
         node = node_of(ordered, "archive")
         return Stream(node, node.schema, self._runner)

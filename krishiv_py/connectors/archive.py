@@ -13,7 +13,7 @@ import itertools
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import numpy as np
@@ -21,7 +21,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from krishiv_py.connectors.fit import FILE, MisfitError, explained, file_columns, lacking, open_parquet
+from krishiv_py.connectors.fit import (
+    FILE,
+    FileColumn,
+    MisfitError,
+    Rule,
+    SameValue,
+    cut_to_microseconds,
+    explained,
+    file_columns,
+    lacking,
+    open_parquet,
+    spelt,
+)
+from krishiv_py.connectors.hive import partitions
 from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.errors import ColumnError, SourceError, failure_text, shown
 from krishiv_py.plan.checks import known_column
@@ -31,6 +44,11 @@ from krishiv_py.types import type_text
 
 ONLY = ""
 """The lane of an archive that has no column for it."""
+
+
+def rule_of(missing: Literal["fail", "null"], nanoseconds: Literal["fail", "cut"]) -> Rule:
+    """Return the rule for files that lack columns, or have finer times than a microsecond."""
+    return attrs.evolve(FILE, missing=missing, leaf=cut_to_microseconds if nanoseconds == "cut" else FILE.leaf)
 
 
 @attrs.frozen(order=True)
@@ -71,6 +89,8 @@ class ArchiveSource(Source):
         The column by whose values the rows of a lane are ordered.
     most : int or None
         How many files of a lane a batch takes at most.
+    rule : Rule
+        What is made of columns that a file lacks, and of times finer than a microsecond.
     """
 
     path: str
@@ -79,6 +99,7 @@ class ArchiveSource(Source):
     lane: str | None
     order: str
     most: int | None = None
+    rule: Rule = FILE
     finite: bool = True
     parallelism: int = attrs.field(factory=lambda: os.cpu_count() or 1)
     _known: _Known = attrs.field(factory=_Known, repr=False)
@@ -112,7 +133,7 @@ class ArchiveSource(Source):
         lane, path = planned
         wanted = list(dict.fromkeys((*columns, *self._own())))
         schema = pa.schema([self.schema.field(name) for name in wanted])
-        rows = pa.Table.from_batches([self._of_lane(part, lane) for part in _parts(path, schema)], schema)
+        rows = pa.Table.from_batches([self._of_lane(part, lane) for part in _parts(path, schema, self.rule)], schema)
         places = rows[self.order].cast(pa.int64()).to_numpy()
         if (places[1:] < places[:-1]).any():
             rows = rows.take(pa.array(np.argsort(places, kind="stable")))
@@ -166,7 +187,7 @@ class ArchiveSource(Source):
     def _pieces(self, path: str) -> Iterator[tuple[str, _Piece]]:
         """Yield the lanes of a file, with their first and last places in it."""
         schema = pa.schema([self.schema.field(name) for name in self._own()])
-        rows = pa.Table.from_batches(_parts(path, schema), schema)
+        rows = pa.Table.from_batches(_parts(path, schema, self.rule), schema)
         for name in self._own():
             if rows[name].null_count:
                 then = "its rows have no place among the others"
@@ -191,8 +212,8 @@ class ArchiveSource(Source):
         )
 
 
-def _parts(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file.
+def _parts(path: str, schema: pa.Schema, rule: Rule) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file; a column may be in the names of its folders.
 
     Raises
     ------
@@ -203,14 +224,31 @@ def _parts(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     try:
         with store.open(inside) as opened:
             parquet: pq.ParquetFile = open_parquet(opened)
-            stored = file_columns(schema, parquet, FILE)
-            missing = [name for name in schema.names if name not in stored]
-            if missing:
-                raise lacking(parquet.schema_arrow.names, missing[0])
-            columns = [stored[name] for name in schema.names]
-            for part in parquet.iter_batches(columns=[column.name for column in columns]):
-                yield pa.record_batch([column.of(part) for column in columns], schema)
+            stored = file_columns(schema, parquet, rule)
+            columns = [stored.get(field.name) or _not_stored(field, parquet, path, rule) for field in schema]
+            names = [column.name for column in columns if isinstance(column, FileColumn)]
+            for part in parquet.iter_batches(columns=names):
+                yield pa.RecordBatch.from_arrays([column.of(part) for column in columns], schema=schema)
     except (MisfitError, OSError, pa.ArrowException) as problem:
         then = explained(problem) if isinstance(problem, MisfitError) else failure_text(problem)
+        if isinstance(problem, MisfitError) and problem.lacks:
+            then += '; missing_columns="null" would take it as null'
         what, got = "a file of an archive cannot be read", shown(redacted(path))
         raise SourceError(what, got=got, then=then, hint="mend or remove it") from problem
+
+
+def _not_stored(field: pa.Field, parquet: pq.ParquetFile, path: str, rule: Rule) -> SameValue:
+    """Return the values of a column that a file does not have.
+
+    Raises
+    ------
+    MisfitError
+        Where no folder names it, and a file may not lack it.
+    """
+    by_folder = partitions(path)
+    folder = spelt(field.name, list(by_folder))
+    if folder is not None:
+        return SameValue.by_folder(field, by_folder[folder])
+    if rule.missing == "null":
+        return SameValue(pa.scalar(None, field.type))
+    raise lacking(parquet.schema_arrow.names, field.name)

@@ -509,6 +509,37 @@ class FileColumn:
         return fit_column(column if self.meant is None else column.cast(self.meant), self.field, self.rule)
 
 
+@attrs.frozen(eq=False)
+class SameValue:
+    """One value for all rows of the file."""
+
+    value: pa.Scalar
+
+    @classmethod
+    def by_folder(cls, field: pa.Field, text: str | None) -> SameValue:
+        """Return the value that the name of a folder gives."""
+        try:
+            return cls(_of_text(text, field.type))
+        except pa.ArrowException as problem:
+            what = f"the folder {field.name}={text} gives no {type_text(field.type)}"
+            raise MisfitError(what, "", "rename the folder") from problem
+
+    def of(self, part: pa.RecordBatch) -> pa.Array:
+        """As many values as there are rows."""
+        return pa.repeat(self.value, part.num_rows) if self.value.is_valid else pa.nulls(part.num_rows, self.value.type)
+
+
+def _of_text(text: str | None, type_: pa.DataType) -> pa.Scalar:
+    """Return a value as the name of a folder has it; a time without a zone is UTC."""
+    written = pa.scalar(text, pa.string())
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        try:
+            return written.cast(pa.timestamp(type_.unit)).cast(type_)
+        except pa.ArrowInvalid:  # it has one
+            return written.cast(type_)
+    return written.cast(type_)
+
+
 def file_columns(schema: pa.Schema, file: pq.ParquetFile, rule: Rule, *, instants: bool = False) -> dict[str, FileColumn]:
     """Return the columns of a file that are meant by those of a schema, by the names of the schema.
 

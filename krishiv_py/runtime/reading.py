@@ -25,6 +25,7 @@ from krishiv_py.connectors.fit import (
     FileColumn,
     MisfitError,
     Rule,
+    SameValue,
     cut_to_microseconds,
     explained,
     file_columns,
@@ -264,37 +265,6 @@ class FileReader:
     def scanned(self, file: Any, uri: str) -> Iterator[ScannedRows]:
         """Yield the rows of an open file."""
         raise NotImplementedError
-
-
-@attrs.frozen(eq=False)
-class SameValue:
-    """One value for all rows of the file."""
-
-    value: pa.Scalar
-
-    @classmethod
-    def by_folder(cls, field: pa.Field, text: str | None) -> SameValue:
-        """Return the value that the name of a folder gives."""
-        try:
-            return cls(_of_text(text, field.type))
-        except pa.ArrowException as problem:
-            what = f"the folder {field.name}={text} gives no {type_text(field.type)}"
-            raise MisfitError(what, "", "rename the folder") from problem
-
-    def of(self, part: pa.RecordBatch) -> pa.Array:
-        """As many values as there are rows."""
-        return pa.repeat(self.value, part.num_rows) if self.value.is_valid else pa.nulls(part.num_rows, self.value.type)
-
-
-def _of_text(text: str | None, type_: pa.DataType) -> pa.Scalar:
-    """Return a value as the name of a folder has it; a time without a zone is UTC."""
-    written = pa.scalar(text, pa.string())
-    if pa.types.is_timestamp(type_) and type_.tz is not None:
-        try:
-            return written.cast(pa.timestamp(type_.unit)).cast(type_)
-        except pa.ArrowInvalid:  # it has one
-            return written.cast(type_)
-    return written.cast(type_)
 
 
 def by_folders(batch: pa.RecordBatch, uri: str, rows: pa.Array | None = None) -> pa.RecordBatch:

@@ -164,6 +164,37 @@ def test_one_lane_may_be_ordered_by_a_time(session: Session, tmp_path: Path) -> 
     assert late.counters["late"] == 2
 
 
+def test_the_lane_may_be_in_the_names_of_folders(session: Session, tmp_path: Path) -> None:
+    rows = topic(3)
+    for partition in range(3):
+        mine = pa.Table.from_pylist([row for row in rows if row["partition"] == partition], SCHEMA).drop_columns("partition")
+        (folder := tmp_path / f"partition={partition}").mkdir()
+        for number, begin in enumerate(range(0, mine.num_rows, 40)):
+            pq.write_table(mine.slice(begin, 40), folder / f"{9 - number}.parquet")
+    for most in (None, 1):
+        read = session.read_parquet(tmp_path, lane="partition", order="offset", max_files_per_batch=most)
+        whole = windows(read).run()
+        assert (texts(whole.table), whole.counters["late"]) == expected(rows)
+
+
+def test_files_may_lack_columns_and_have_finer_times_on_request(session: Session, tmp_path: Path) -> None:
+    came = pa.array([1_500, 2_500], pa.timestamp("ns", "UTC"))
+    pq.write_table(pa.table({"offset": [2, 1], "came": came, "v": [7, None]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"offset": [4, 3], "came": came}), tmp_path / "b.parquet")
+    given: dict[str, Any] = {"schema": "offset bigint, came timestamp, v bigint", "order": "offset"}
+    for options, text in (({}, "came"), ({"nanoseconds": "cut"}, 'missing_columns="null" would take it as null')):
+        with pytest.raises(SourceError, match=text):
+            session.read_parquet(tmp_path, **given, **options).collect()
+    rows = session.read_parquet(tmp_path, **given, nanoseconds="cut", missing_columns="null").collect()
+    assert rows.select(["offset", "v"]).to_pylist() == [
+        {"offset": offset, "v": v} for offset, v in ((1, None), (2, 7), (3, None), (4, None))
+    ]
+    assert rows["came"].cast(pa.int64()).to_pylist() == [2, 1, 2, 1]
+    with pytest.raises(SourceError, match="column 'place' of an archive has nulls"):
+        wider = f"{given['schema']}, place bigint"
+        session.read_parquet(tmp_path, wider, order="place", nanoseconds="cut", missing_columns="null").collect()
+
+
 REFUSED: list[tuple[dict[str, Any], type[KrishivError], str]] = [
     ({"lane": "partition"}, PlanError, "a lane needs an order"),
     ({"order": "no"}, ColumnError, "no column 'no'"),

@@ -186,7 +186,7 @@ class FeatureLog(FeatureSink, FileSink):
 
 def _table(value: object) -> DeltaSink | IcebergSink:
     if not isinstance(value, (DeltaSink, IcebergSink)):
-        hint = 'write FeatureTable(DeltaSink(path), key="card", at="at"); Parquet files are written by FeatureLog(path, ...)'
+        hint = 'write FeatureTable(DeltaSink(path), key="card", at="at"), or FeatureLog(path, key="card", at="at") for Parquet'
         raise PlanError("a feature table is a Delta or an Iceberg table", got=shown(value), hint=hint)
     if value.key:
         hint = f"leave the key of {value.title} out"
