@@ -131,7 +131,7 @@ class Reading:
         return Answer.of(query, folder)
 
 
-def told(job: str, engine: str, how: str, answer: Answer, expected: Answer) -> bool:
+def noted(job: str, engine: str, how: str, answer: Answer, expected: Answer) -> bool:
     """Print a line of the table; gives whether an answer is the expected one."""
     same = answer.same_as(expected)
     figures = (answer.batches, answer.results.num_rows, answer.late.num_rows, "equal" if same else "others")
@@ -159,16 +159,16 @@ def test_live_and_caught_up_are_equal_row_for_row(
             expected = Answer.of(live[job, "in process"], folders[job, "in process"])
             assert expected.late.num_rows > EVENTS // 30, "the test would prove little without late rows"
             same = [
-                told(job, engine, "live", Answer.of(live[job, engine], folders[job, engine]), expected) for engine in engines
+                noted(job, engine, "live", Answer.of(live[job, engine], folders[job, engine]), expected) for engine in engines
             ]
             for engine, reading in engines.items():
                 for most in limits[engine]:
                     answer = reading.caught_up(job, tmp_path / f"{job} {engine} {most}", most=most)
-                    same.append(told(job, engine, f"caught up, at most {most or 'all'} a batch", answer, expected))
+                    same.append(noted(job, engine, f"caught up, at most {most or 'all'} a batch", answer, expected))
             assert all(same)
         late = set[int]()
         for most in limits["in process"]:  # what it was before: other late rows in each of them
             answer = engines["in process"].caught_up("windows", tmp_path / f"by batch {most}", "batch", most)
-            told("windows, clock of batches", "in process", f"caught up, at most {most or 'all'} a batch", answer, expected)
+            noted("windows, clock of batches", "in process", f"caught up, at most {most or 'all'} a batch", answer, expected)
             late.add(answer.late.num_rows)
         assert len(late) > 1
