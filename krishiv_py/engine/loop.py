@@ -192,7 +192,7 @@ def as_if_ended(stage: StageOperator, bucket: Bucket, late_moment: Moment, packe
         What the stages before it would give, classified by that.
     """
     inner, around = _peeled(stage.operator)
-    overlay = Bucket(Overlay(bucket.store), copy.deepcopy(bucket.meta), bucket.now_ms, bucket.pages)
+    overlay = Bucket(Overlay(bucket.store), copy.deepcopy(bucket.meta), bucket.now_ms, bucket.pages, bucket.share)
     ended = Moment(END_OF_TIME, late_moment.now_us, calls_triggers=False)
     steps = (
         [(list(packed.chunks), attrs.evolve(late_moment, calls_triggers=False)), ([], ended)]

@@ -288,6 +288,12 @@ class Core:
         self._shown = self._watermarks()
         self.ahead = TimeWatch(plan, title)
 
+    @property
+    def clock_due_us(self) -> int | None:
+        """Return the processing time at which something is due though no row comes; None where nothing is."""
+        due = (b.clock_due_us for s in self.stages if s.spec.operation.has_clock_deadlines for b in s.buckets)
+        return min((us for us in due if us is not None), default=None)
+
     def moment(self, now_us: int, begun_us: int | None) -> Moment:
         """Return what is in force, for a batch that begins now."""
         now = self.in_force

@@ -607,6 +607,9 @@ class Engine:
 
     def _due(self, now_us: int) -> bool:
         """Return whether the clock alone makes a batch due."""
+        deadline = self.core.clock_due_us
+        if deadline is not None and deadline <= now_us:
+            return True
         period = self._control_files.period_us
         if period is None or now_us - self._looked_us < period:
             return False
@@ -616,6 +619,9 @@ class Engine:
         wait = min((r.planner.node.source.poll_seconds for r in self._readers if not r.planner.log.ended), default=1.0)
         if self._control_files.period_us is not None:
             wait = min(wait, max((self._looked_us + self._control_files.period_us - now_us) / 1e6, 0.001))
+        deadline = self.core.clock_due_us
+        if deadline is not None:
+            wait = min(wait, max((deadline - now_us) / 1e6, 0.001))
         return wait if wait < _LONGEST_WAIT_S else _LONGEST_WAIT_S
 
     def _last(self) -> None:

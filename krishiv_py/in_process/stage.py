@@ -21,7 +21,7 @@ from krishiv_py.kernels.registry import begin_bucket
 from krishiv_py.kernels.results import StepResult, in_order, keys_held
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.spread import BucketContent, spread
-from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, Pages, stored
+from krishiv_py.kernels.state.store import Bucket, ClockDeadline, MemoryStore, Meta, Pages, stored
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running import FAILED_DROPPED, Progress
 from krishiv_py.planner.cut import StagePlan
@@ -122,6 +122,8 @@ class StageBucket:
         Whether nothing is to be done before the operator wants to be woken.
     pages : Pages or None
         Where pages of large maps are kept; None: in memory.
+    share : tuple of (int, int)
+        Which bucket of how many it is.
     """
 
     stage: StageOperator
@@ -129,6 +131,7 @@ class StageBucket:
     store: MemoryStore = attrs.field(factory=MemoryStore)
     meta: Meta = attrs.field(factory=dict)
     pages: Pages | None = None
+    share: tuple[int, int] = (0, 1)
     open_windows: int = 0
     open_rows: int = 0
     _wakeup: tuple[int | None, int | None] | None = None
@@ -142,7 +145,7 @@ class StageBucket:
 
     def at(self, now_us: int) -> Bucket:
         """Return its state as a kernel changes it."""
-        return Bucket(self.store, self.meta, now_us // 1_000, self.pages)
+        return Bucket(self.store, self.meta, now_us // 1_000, self.pages, self.share)
 
     def state(self) -> pa.Table:
         """Return the windows in state, with their aggregates so far."""
@@ -152,6 +155,11 @@ class StageBucket:
         """Note what a step left."""
         self.left(done.step)
         self._wakeup = done.step.wakeup_us, done.step.wakeup_now_us
+
+    @property
+    def clock_due_us(self) -> int | None:
+        """Return the processing time at which something is due in it; None where nothing is."""
+        return ClockDeadline.of(Bucket(self.store, self.meta)).clock_due
 
     def left(self, step: StepResult) -> None:
         """Note how much is open."""
@@ -235,7 +243,8 @@ class ProcessStage:
         spec = self.spec
         rests = custom_trigger_of(spec.options.trigger) is None and spec.options.ttl is None and not spec.operation.remembers
         operators = [self.stage, *(StageOperator(spec) for _ in range(1, number if spec.keys else 1))]
-        return [StageBucket(operator, rests) for operator in operators]
+        count = len(operators)
+        return [StageBucket(operator, rests, share=(place, count)) for place, operator in enumerate(operators)]
 
     @property
     def open_windows(self) -> int:

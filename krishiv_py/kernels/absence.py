@@ -6,28 +6,52 @@ and the point up to which all is settled. So a step computes with arrays, and ea
     rows of a key      3   5   9 ············ 40            after 10
     neighbours         3─5─5─9─9──────────────40─40──►      9 to 40: absent at 19, recovered at 40
 
-Of each key are kept: the time of its last row, since when it is absent, and the last deadline that was reported.
+Of each key are kept: the time of its last row, since when it is absent, and the last deadline that was reported. A key that is
+expected, and of which no row has come, is like one with a row when it was announced, which no result shows.
+
+By the clock a row counts when its batch runs: then there are no neighbours, as a batch has one time.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+import hashlib
+from collections.abc import Sequence
+from typing import ClassVar, Final
 
+import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays.grouping import group_rows, key_hashes, normal_key
 from krishiv_py.arrays.types import Ints, Mask, pick
-from krishiv_py.kernels.columns.layout import TIME
+from krishiv_py.kernels.columns.layout import TIME, whole
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import NEVER, KeyRows, OrderedOperator, OrderedStep, in_result_order
-from krishiv_py.kernels.spec import OperatorSpec
-from krishiv_py.kernels.state.store import Bucket
-from krishiv_py.plan.absence import LAST_SEEN, SINCE, STATE, Absence
-from krishiv_py.plan.durations import UNSET
+from krishiv_py.kernels.results import StepResult
+from krishiv_py.kernels.spec import Moment, OperatorSpec
+from krishiv_py.kernels.state.store import Bucket, ClockDeadline, Section
+from krishiv_py.kernels.watermark import floor_watermark
+from krishiv_py.plan.absence import EXPECTED, LAST_SEEN, SINCE, STATE, Absence
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.options.watermarks import WatermarkSpec
 
-_SEEN, _SINCE, _REPORTED = "__seen", "__since", "__reported"
-_STATES: Final = pa.array(["absent", "recovered", "forgotten"])
-_ABSENT, _RECOVERED, _FORGOTTEN = range(3)
+_SEEN, _SINCE, _REPORTED, _LISTED = "__seen", "__since", "__reported", "__listed"
+_STATES: Final = pa.array(["absent", "recovered", "forgotten", "no_input", "input"])
+_ABSENT, _RECOVERED, _FORGOTTEN, _NO_INPUT, _INPUT = range(5)
+
+
+@attrs.define
+class ExpectedKeys(Section):
+    """A number of the keys that a bucket expects, other for another list; None before it has any."""
+
+    expected_keys: int | None = None
+
+
+@attrs.define
+class InputSilence(Section):
+    """The watermark, when it moved by the clock, since when there is no input, and the last report of that, µs."""
+
+    input_silence: list[int] | None = None
 
 
 class AbsenceOperator(OrderedOperator):
@@ -37,22 +61,97 @@ class AbsenceOperator(OrderedOperator):
 
     def __init__(self, spec: OperatorSpec) -> None:
         assert isinstance(spec.operation, Absence)
-        self.operation = spec.operation
-        super().__init__(spec, [pa.field(name, pa.int64()) for name in (_SEEN, _SINCE, _REPORTED)])
+        self.operation = operation = spec.operation
+        self.by_clock = operation.clock == "processing"
+        values = [pa.field(name, pa.int64()) for name in (_SEEN, _SINCE, _REPORTED, _LISTED)]
+        super().__init__(spec, values, in_time=not self.by_clock)
+        self.announced = None if operation.announced is None else self.layout.own_names[0]
+        self.version = 0
+        if operation.expected is not None:
+            pairs = zip(spec.keys, self.names, strict=True)
+            self.expected = pa.table({name: normal_key(whole(operation.expected[key])) for key, name in pairs})
+            self.expected_hashes = key_hashes(list(self.expected.columns), self.expected.num_rows)
+            digest = hashlib.sha256(np.sort(self.expected_hashes).tobytes()).digest()
+            self.version = int.from_bytes(digest[:7], "little")
+
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        result = super().step(bucket, chunks, moment)
+        ended = moment.watermark_us == END_OF_TIME
+        if self.operation.clock == "both" and not bucket.share[0] and not ended:
+            result = self._with_silence(bucket, moment, result)
+        if result.wakeup_us is None and not ended and self.operation.clock != "event":
+            result = attrs.evolve(result, wakeup_us=END_OF_TIME)  # each step may be the one that the clock has asked for
+        return result
+
+    def begin_step(self, step: OrderedStep) -> None:
+        """See that the keys that are expected are those of now, once it is known since when."""
+        bucket = step.bucket
+        if self.operation.expected is None or ExpectedKeys.of(bucket).expected_keys == self.version:
+            return
+        start = self._start(step)
+        if start is None:
+            return
+        mine = np.flatnonzero(bucket.has(self.expected_hashes, keyed=True))
+        keys, hashes, known = pick(self.expected, mine), self.expected_hashes[mine], step.table.rows()
+        ids = group_rows(self.names, keys, known).ids
+        mentioned, new = np.isin(ids[len(mine) :], ids[: len(mine)]), ~np.isin(ids[: len(mine)], ids[len(mine) :])
+        gone = (known[_LISTED].to_numpy() == 1) & ~mentioned
+        for rows, live, listed in ((known.filter(pa.array(mentioned)), True, 1), (known.filter(pa.array(gone)), False, 0)):
+            n = rows.num_rows
+            columns = [pa.array(np.full(n, listed)) if f.name == _LISTED else rows[f.name] for f in self.values]
+            of_rows = key_hashes([rows[name] for name in self.names], n)
+            step.table.write(rows.select(self.names), of_rows, np.full(n, live), columns)
+        n = int(np.count_nonzero(new))
+        unset, first = np.full(n, UNSET), np.full(n, start + self._first_us())
+        numbers = [pa.array(x) for x in (unset, unset, np.full(n, start), np.ones(n, np.int64))]
+        places, never = np.flatnonzero(new), np.full(n, NEVER)
+        step.add(pick(keys, places), hashes[places], numbers, *((never, first) if self.by_clock else (first, never)))
+        ExpectedKeys(self.version).store(bucket)
+
+    def _first_us(self) -> int:
+        """Return how long after it was seen last something is due of a key that is not absent."""
+        return min(us for us in (self.operation.after_us, self.operation.forget_us) if us is not None)
+
+    def _start(self, step: OrderedStep) -> int | None:
+        """Return since when keys are expected; None where that is not known yet."""
+        moment, operation = step.moment, self.operation
+        if self.by_clock:
+            return moment.now_us
+        if operation.start_us is not None:
+            return operation.start_us
+        if not step.ended:
+            return None if moment.watermark_us == UNSET else moment.watermark_us
+        mark = self.layout.spec.watermark  # the input has ended in its first batch: as if its watermark had been in force
+        return None if moment.newest_us == UNSET else moment.newest_us - (mark.lag_us if isinstance(mark, WatermarkSpec) else 0)
 
     def run(self, step: OrderedStep, keys: KeyRows, rows: pa.Table) -> tuple[pa.Table, pa.Table | None, dict[str, int]]:
         """See :class:`~krishiv_py.kernels.ordered.OrderedOperator`."""
-        operation = self.operation
+        operation, results = self.operation, _Results()
         seen, since, reported = (keys.numbers(name, UNSET) for name in (_SEEN, _SINCE, _REPORTED))
+        listed = np.maximum(keys.numbers(_LISTED, 0), 0)
+        base = np.where(seen != UNSET, seen, np.where(since != UNSET, since - operation.after_us, reported))
+        if self.announced is not None:
+            keys, rows, base, reported = self._announced(keys, rows, base, reported, step)
         upto = step.moment.newest_us if step.ended else step.due_us
-        gaps = _Gaps.between(keys, rows, seen, since, reported, upto)
-        results = _Results()
+        if self.by_clock:
+            now = step.moment.now_us or 0
+            upto = UNSET if step.ended else now
+            came = np.diff(keys.begins) > 0
+            back = np.flatnonzero(came & (since != UNSET))
+            if operation.recovered:
+                results.add(back, np.full(len(back), now), _RECOVERED, since[back], seen[back])
+            seen, base = np.where(came, now, seen), np.where(came, now, base)
+            since, reported = np.where(came, UNSET, since), np.where(came, UNSET, reported)
+            keys, rows = attrs.evolve(keys, begins=np.zeros(keys.n + 1, np.int64)), rows.slice(0, 0)
+        gaps = _Gaps.between(keys, rows, base, since, reported, upto, seen != UNSET)
         dropped = 0
         gaps.report(operation.after_us, operation.repeat_us, operation.forget_us, results)
         if operation.recovered:
             gaps.recover(results)
         last = gaps.last
         seen, since, reported, gone = gaps.seen[last], gaps.since[last], gaps.reported[last], gaps.gone[last]
+        gone |= seen == UNSET
         first = np.where(since == UNSET, seen + operation.after_us, NEVER)
         if operation.repeat_us is not None:
             first = np.where(since == UNSET, first, reported + operation.repeat_us)
@@ -62,31 +161,83 @@ class AbsenceOperator(OrderedOperator):
             due = ~gone & (first != NEVER)
             if operation.at_end == "fire":
                 some = np.flatnonzero(due & (since == UNSET))
-                results.add(some, first[some], _ABSENT, first[some], seen[some])
+                results.add(some, first[some], _ABSENT, first[some], gaps.shown[last][some])
             else:
                 dropped = int(np.count_nonzero(due))
             first = np.full(keys.n, NEVER)
         first[gone] = NEVER
-        step.write(keys, ~gone, [pa.array(x) for x in (seen, since, reported)], first)
-        return self._table(keys, results), None, {"timers_dropped": dropped} if dropped else {}
-
-    def _table(self, keys: KeyRows, results: _Results) -> pa.Table:
-        kind, schema = self.layout.spec.time_kind, self.layout.result_schema
+        shown, never = gaps.shown[last], np.full(keys.n, NEVER)
+        reported = np.where((shown == UNSET) & (since == UNSET), seen, reported)
+        numbers = [pa.array(x) for x in (shown, since, reported, listed)]
+        step.write(keys, ~gone, numbers, *((never, first) if self.by_clock else (first, never)))
         of, times, states, since, seen = results.arrays()
         order = in_result_order(keys.keys, self.names, of, times)
-        of, times, states, since, seen = (column[order] for column in (of, times, states, since, seen))
-        missing: Any = pa.array((times // 1_000 - seen // 1_000) if kind == "bigint_ms" else times - seen)
-        leading = [pick(keys.keys[name], of) for name in self.names]
+        leading = [pick(keys.keys[name], of[order]) for name in self.names]
+        given = self._table(leading, [column[order] for column in (times, states, since, seen)], step.horizon)
+        return given, None, {"timers_dropped": dropped} if dropped else {}
+
+    def _announced(
+        self, keys: KeyRows, rows: pa.Table, base: Ints, reported: Ints, step: OrderedStep
+    ) -> tuple[KeyRows, pa.Table, Ints, Ints]:
+        """Take out the rows that announce keys; one that was not known is watched from then on."""
+        announces = whole(rows[self.announced]).fill_null(False).to_numpy(zero_copy_only=False)
+        begins, some = keys.begins, np.flatnonzero(np.diff(keys.begins))
+        times = np.full(rows.num_rows, step.moment.now_us or 0) if self.by_clock else rows[TIME].to_numpy()
+        new = some[announces[begins[some]] & (base[some] == UNSET)]
+        base, reported = base.copy(), reported.copy()
+        base[new] = reported[new] = times[begins[new]]
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(announces)])[begins]
+        return attrs.evolve(keys, begins=begins - before), rows.filter(pa.array(~announces)), base, reported
+
+    def _table(self, leading: list[pa.ChunkedArray], numbers: Sequence[Ints], horizon: int) -> pa.Table:
+        """Return results: their times, states, since when, and when seen last.
+
+        Those by the clock have their own time, or that up to which all is settled, if it is later.
+        """
+        times, states, since, seen = numbers
+        kind, schema = self.layout.spec.time_kind, self.layout.result_schema
+        missing = pa.array((times // 1_000 - seen // 1_000) if kind == "bigint_ms" else times - seen, mask=seen == UNSET)
+        by_clock = (states >= _NO_INPUT) | self.by_clock
+        times = np.where(by_clock & (horizon != END_OF_TIME), np.maximum(times, horizon), times)
         moments = [unstamp(column, kind) for column in (since, seen)]
         columns = [*leading, unstamp(times, kind), _STATES.take(pa.array(states)), *moments]
         return pa.Table.from_arrays([*columns, missing.cast(schema.field(len(schema) - 1).type)], schema=schema)
+
+    def _with_silence(self, bucket: Bucket, moment: Moment, result: StepResult) -> StepResult:
+        """Report that the watermark has not moved for so long, by the clock, and that it moves again."""
+        now, mark, repeat = moment.now_us or 0, moment.watermark_us, self.operation.repeat_us
+        marked, moved, since, reported = InputSilence.of(bucket).input_silence or [mark, now, UNSET, UNSET]
+        rows = list[tuple[int, int, int, int]]()
+        if mark != marked:
+            rows += [(now, _INPUT, since, moved)] if since != UNSET else []
+            marked, moved, since, reported = mark, now, UNSET, UNSET
+        due = moved + self.operation.after_us if since == UNSET else NEVER if repeat is None else reported + repeat
+        if due <= now:
+            since = due if since == UNSET else since
+            times = [due] if repeat is None else range(due, now + 1, repeat)
+            rows += [(us, _NO_INPUT, since, moved) for us in times]
+            reported, due = times[-1], NEVER if repeat is None else times[-1] + repeat
+        InputSilence([marked, moved, since, reported]).store(bucket)
+        wakeup = min(us for us in (due, result.wakeup_now_us) if us is not None)
+        ClockDeadline(None if wakeup == NEVER else wakeup).store(bucket)
+        result = attrs.evolve(result, wakeup_now_us=None if wakeup == NEVER else wakeup)
+        if not rows:
+            return result
+        leading = [pa.chunked_array([pa.nulls(len(rows), field.type)]) for field in self.layout.key_fields]
+        given = self._table(leading, np.array(rows, np.int64).T, floor_watermark(mark, self.late_us))
+        both = pa.concat_tables([given, result.results])
+        column = both[len(leading)]
+        order = np.argsort(column.cast(pa.int64()).to_numpy(), kind="stable")
+        return attrs.evolve(result, results=pick(both, order), firings=result.firings + len(rows))
 
     def state(self, bucket: Bucket) -> pa.Table:
         """Return for each key its state, when it was seen last, since when it is absent, and how many rows of it are held."""
         kind = self.layout.spec.time_kind
         rows, held = self.state_rows(bucket)
         since = rows[_SINCE].to_numpy()
-        states = pa.array(np.where(since == UNSET, "present", "absent").tolist(), pa.string())
+        announced = (rows[_SEEN].to_numpy() == UNSET) & (rows[_REPORTED].to_numpy() != UNSET)
+        words = np.where(since == UNSET, np.where(announced, EXPECTED, "present"), "absent")
+        states = pa.array(words.tolist(), pa.string())
         times = {LAST_SEEN: unstamp(rows[_SEEN].to_numpy(), kind), SINCE: unstamp(since, kind)}
         return self.state_table(rows, held, {STATE: states, **times})
 
@@ -125,16 +276,20 @@ class _Gaps:
         Whether the key is forgotten in it.
     last : ndarray of int64
         The last one of each key.
+    shown : ndarray of int64
+        When the key was seen last, as results show it: ``UNSET`` where it was only announced.
     """
 
-    def __init__(self, of: Ints, seen: Ints, end: Ints, of_row: Mask, since: Ints, reported: Ints, last: Ints) -> None:
-        self.of, self.seen, self.end, self.of_row, self.last = of, seen, end, of_row, last
+    def __init__(
+        self, of: Ints, seen: Ints, end: Ints, of_row: Mask, since: Ints, reported: Ints, last: Ints, shown: Ints
+    ) -> None:
+        self.of, self.seen, self.end, self.of_row, self.last, self.shown = of, seen, end, of_row, last, shown
         self.since, self.reported = since, reported
         self.gone = np.zeros(len(of), np.bool_)
 
     @classmethod
-    def between(cls, keys: KeyRows, rows: pa.Table, seen: Ints, since: Ints, reported: Ints, upto: int) -> _Gaps:
-        """Return those of the keys of a step."""
+    def between(cls, keys: KeyRows, rows: pa.Table, seen: Ints, since: Ints, reported: Ints, upto: int, by_row: Mask) -> _Gaps:
+        """Return those of the keys of a step; `by_row` says which were seen in a row before it."""
         times, begins = rows[TIME].to_numpy(), keys.begins
         known = seen != UNSET
         counts = np.diff(begins) + known
@@ -151,7 +306,9 @@ class _Gaps:
         end[last] = np.maximum(upto, begin[last])
         absent_since, last_report = np.full(len(of), UNSET), np.full(len(of), UNSET)
         absent_since[first[known]], last_report[first[known]] = since[known], reported[known]
-        return cls(of, begin, end, of_row, absent_since, last_report, last)
+        shown = begin.copy()
+        shown[first[known & ~by_row]] = UNSET
+        return cls(of, begin, end, of_row, absent_since, last_report, last, shown)
 
     def report(self, after: int, repeat: int | None, forget: int | None, results: _Results) -> None:
         """Report absences, and keys that are forgotten; nothing of these is reported from then on."""
@@ -170,11 +327,11 @@ class _Gaps:
         self.reported[some] = due[some] + (counts[some] - 1) * again
         each = np.repeat(some, counts[some])
         number = np.arange(len(each)) - np.repeat(np.cumsum(counts[some]) - counts[some], counts[some])
-        results.add(self.of[each], due[each] + number * again, _ABSENT, self.since[each], self.seen[each])
+        results.add(self.of[each], due[each] + number * again, _ABSENT, self.since[each], self.shown[each])
         gone = np.flatnonzero(self.gone)
-        results.add(self.of[gone], over[gone], _FORGOTTEN, self.since[gone], self.seen[gone])
+        results.add(self.of[gone], over[gone], _FORGOTTEN, self.since[gone], self.shown[gone])
 
     def recover(self, results: _Results) -> None:
         """Report rows that end an absence."""
         some = np.flatnonzero(self.of_row & (self.since != UNSET) & ~self.gone)
-        results.add(self.of[some], self.end[some], _RECOVERED, self.since[some], self.seen[some])
+        results.add(self.of[some], self.end[some], _RECOVERED, self.since[some], self.shown[some])

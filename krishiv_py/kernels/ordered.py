@@ -30,7 +30,7 @@ from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.key_table import KeyTable
-from krishiv_py.kernels.state.store import WRITTEN, Bucket, Section
+from krishiv_py.kernels.state.store import WRITTEN, Bucket, ClockDeadline, Section
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys
 from krishiv_py.kernels.watermark import floor_watermark
@@ -123,12 +123,16 @@ class OrderedOperator:
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         step = OrderedStep(self, bucket, moment)
+        self.begin_step(step)
         rows, due = step.settled(pa.concat_tables([self.layout.row_schema.empty_table(), *chunks])), step.due()
         results = self.layout.result_schema.empty_table()
         late, counters = None, dict[str, int]()
         if rows.num_rows or due or (step.ended and self.ends_all()):
             results, late, counters = self.run(step, *step.keys(rows, due, every=step.ended and self.ends_all()))
         return step.result(results, late, counters)
+
+    def begin_step(self, step: OrderedStep) -> None:
+        """Do what comes before the rows of a step."""
 
     def run(self, step: OrderedStep, keys: KeyRows, rows: pa.Table) -> tuple[pa.Table, pa.Table | None, dict[str, int]]:
         """Take rows by key in settled order, and write what is kept of the keys; give results, late rows and counters."""
@@ -321,6 +325,13 @@ class OrderedStep:
         clock_look = self._armed(self._by_clock, never, self._clock_look, self.moment.now_us)
         self.table.write(keys.keys, self.hashes, live, [*columns, pa.array(look), pa.array(clock_look)])
 
+    def add(self, keys: pa.Table, hashes: Ints, columns: list[pa.Array], first: Ints, by_clock: Ints) -> None:
+        """Write keys of which nothing is stored; see :meth:`write`."""
+        n = keys.num_rows
+        self.hashes, self._look, self._clock_look = hashes, np.full(n, NEVER), np.full(n, NEVER)
+        added = KeyRows(keys, np.zeros(n + 1, np.int64), keys.slice(0, 0), np.empty(0, np.int64), str)
+        self.write(added, np.ones(n, np.bool_), columns, first, by_clock)
+
     def _armed(self, queue: DueQueue, first: Ints, look: Ints, reached_us: int | None) -> Ints:
         """Put keys into a queue that have a deadline before what it says of them; return what it says now."""
         reached = UNSET if reached_us is None else reached_us
@@ -336,6 +347,7 @@ class OrderedStep:
         held, look, late_us = self._held.earliest, self._looks.earliest, self.op.late_us
         wakeups = [] if held is None else [held + 1 + late_us]
         wakeups += [] if look is None else [look + late_us if self.op.in_time else look]
+        ClockDeadline(self._by_clock.earliest).store(self.bucket)
         return StepResult(
             results,
             min(wakeups, default=None),

@@ -191,5 +191,5 @@ _EXPIRING: Final[dict[str, Callable[[OperatorSpec, Any], WindowOperator]]] = {
 
 
 def begin_bucket(spec: OperatorSpec, bucket: Bucket, states: pa.Table) -> None:
-    """Give the keys of an empty bucket the states that a query begins with."""
+    """Give those keys that an empty bucket has the states that a query begins with."""
     process.ProcessOperator(spec).begin(bucket, states)

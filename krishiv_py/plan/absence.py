@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.errors import DurationError, PlanError
+from krishiv_py.errors import DurationError, PlanError, SchemaError, failure_text
 from krishiv_py.plan.checks import a_switch, one_of
-from krishiv_py.plan.durations import Duration, show_instant, show_us, time_point_us, to_us
+from krishiv_py.plan.durations import Duration, TimePoint, show_instant, show_us, time_point_us, to_us
 from krishiv_py.plan.operation import LateBy, Operation, OperationTraits, ResultTime, refuse_firings
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.processing import AtEnd, waiting_rows
+from krishiv_py.plan.row_classes import stored_value
+from krishiv_py.plan.schema import RESERVED
+
+AbsenceClock: TypeAlias = Literal["event", "processing", "both"]
 
 STATE, SINCE, LAST_SEEN, MISSING = "state", "since", "last_seen", "missing"
 COLUMNS: Final = (STATE, SINCE, LAST_SEEN, MISSING)
 """The columns of results besides those of the key and the time."""
+ANNOUNCED: Final = f"{RESERVED}announced"
+"""The column that says which rows announce keys."""
+EXPECTED: Final = "expected"
+"""The state of a key of which no row has come, and that is not absent yet."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Absence(Operation):
     """A key is absent from `after_us` after its last row until the next one.
 
@@ -45,6 +53,14 @@ class Absence(Operation):
         Whether keys are reported when the input ends, for deadlines beyond the largest event time.
     time : str
         The column of the event time.
+    expected : pyarrow.Table or None
+        Keys that are watched although no row of them has come.
+    announced : str or None
+        The column that says which rows announce a key, and show nothing of it.
+    start_us : int or None
+        Since when these keys are watched, µs; None: the first finite watermark, or the clock when the query begins.
+    clock : {"event", "processing", "both"}
+        By which time a key is absent; with both, a source that is silent as a whole is reported by the clock.
     """
 
     kind: ClassVar[str] = "absence"
@@ -62,15 +78,49 @@ class Absence(Operation):
     recovered: bool = True
     at_end: AtEnd = "seen"
     time: str = ""
+    expected: pa.Table | None = None
+    announced: str | None = None
+    start_us: int | None = None
+    clock: AbsenceClock = "event"
+
+    @property
+    def begins_everywhere(self) -> bool:
+        return self.expected is not None
+
+    @property
+    def has_clock_deadlines(self) -> bool:
+        return self.clock != "event"
 
     def identity(self) -> dict[str, str]:
         lengths = (self.after_us, self.repeat_us, self.forget_us)  # deadlines that are set follow from them
-        return {name: repr(us) for name, us in zip(("after_us", "repeat_us", "forget_us"), lengths, strict=True)}
+        parts = {name: repr(us) for name, us in zip(("after_us", "repeat_us", "forget_us"), lengths, strict=True)}
+        by_clock = {} if self.clock == "event" else {"clock": self.clock}
+        return parts | by_clock | ({} if self.expected is None else {"expected": "keys"})  # which ones may change
 
     def describe(self) -> str:
         again = "" if self.repeat_us is None else f", again every {show_us(self.repeat_us)}"
         gone = "" if self.forget_us is None else f", forgotten after {show_us(self.forget_us)}"
-        return f"keys without a row for {show_us(self.after_us)}{again}{gone}"
+        clock = {"event": "", "processing": " of the clock", "both": ", or no input for so long"}[self.clock]
+        known = "" if self.expected is None else f", {self.expected.num_rows} of them expected"
+        return f"keys without a row for {show_us(self.after_us)}{clock}{again}{gone}{known}"
+
+    def warnings(self) -> tuple[str, ...]:
+        texts = []
+        if self.expected is not None and self.start_us is None and self.clock != "processing":
+            what = "expected keys without a row are watched from the first watermark on, which depends on the first batch"
+            texts.append(f'{what}; start="2024-01-31T00:00:00Z" says since when')
+        if self.clock != "event":
+            texts.append(f'with clock="{self.clock}" results depend on when rows come')
+        return tuple(texts)
+
+    def row_by_row(self, options: QueryOptions) -> Operation:
+        if self.clock == "processing":
+            hint = 'write clock="event" of .absent(...), or leave clock="row" of the watermark out'
+            raise PlanError("absence by the clock goes by batches", got='clock="processing"', hint=hint)
+        return self
+
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        return () if self.announced is None else (self.announced,)
 
     def result_time(self, time_column: str) -> ResultTime | None:
         return ResultTime("row", self.time)
@@ -87,6 +137,11 @@ class Absence(Operation):
 
     def key_text(self, row: Mapping[str, Any]) -> str | None:
         names = {name: f"state_{name}" if f"state_{name}" in row else name for name in (STATE, SINCE, LAST_SEEN)}
+        if row[names[STATE]] == EXPECTED:
+            return "it is expected, and no row of it has come"
+        if row[names[LAST_SEEN]] is None and row[names[STATE]] == "absent":
+            since = show_instant(time_point_us(row[names[SINCE]], SINCE))
+            return f"it is absent since {since}: no row of it has come"
         if row[names[LAST_SEEN]] is None:
             return waiting_rows(row.get("state_held_rows", row.get("held_rows")))
         seen_us = time_point_us(row[names[LAST_SEEN]], LAST_SEEN)
@@ -102,9 +157,25 @@ class Absence(Operation):
 
 
 def absence(
-    after: Duration, *, repeat: Duration | None, forget_after: Duration | None, recovered: bool, at_end: AtEnd, time: str
+    after: Duration,
+    *,
+    repeat: Duration | None,
+    forget_after: Duration | None,
+    recovered: bool,
+    at_end: AtEnd,
+    time: str,
+    expected: pa.Table | None = None,
+    announced: str | None = None,
+    start: TimePoint | None = None,
+    clock: AbsenceClock = "event",
 ) -> Absence:
     """Return a checked :class:`Absence`."""
+    one_of(clock, "clock", ("event", "processing", "both"))
+    if start is not None and (expected is None or clock == "processing"):
+        got = "start= without a list of keys" if expected is None else 'start= with clock="processing"'
+        hint = "leave start out: it says since when expected keys are watched, by event time"
+        raise PlanError("`start` has nothing to say", got=got, hint=hint)
+    start_us = None if start is None else time_point_us(start, "start")
     one_of(at_end, "at_end", ("fire", "seen"))
     a_switch(recovered, "recovered")
     after_us = to_us(after, "after")
@@ -115,4 +186,25 @@ def absence(
         then = "a key would be forgotten before it is absent"
         hint = f'write forget_after="{show_us(after_us)}", or longer'
         raise DurationError("`forget_after` is shorter than `after`", got=show_us(forget_us), then=then, hint=hint)
-    return Absence(after_us, repeat_us, forget_us, recovered, at_end, time)
+    return Absence(after_us, repeat_us, forget_us, recovered, at_end, time, expected, announced, start_us, clock)
+
+
+def expected_keys(given: Mapping[str, Sequence[Any]], keys: Sequence[pa.Field]) -> pa.Table:
+    """Return keys that are expected in the types of the key, each once.
+
+    Raises
+    ------
+    SchemaError
+        For a column that is missing, or has values that its type does not hold.
+    """
+    columns, names = [], [field.name for field in keys]
+    for field in keys:
+        if field.name not in given:
+            hint = f"give {', '.join(names)} of each key"
+            raise SchemaError("expected keys lack a column of the key", got=f"no column {field.name}", hint=hint)
+        try:
+            columns.append(pa.array([stored_value(value, field.type) for value in given[field.name]], field.type))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as problem:
+            hint = f"give {field.name} as {field.type}"
+            raise SchemaError("expected keys do not fit", got=failure_text(problem), hint=hint) from problem
+    return pa.Table.from_arrays(columns, names=names).group_by(names).aggregate([])

@@ -321,6 +321,16 @@ class Operation:
         """Return states that keys have when a query begins: the columns of the key, and those of the state."""
         return None
 
+    @property
+    def begins_everywhere(self) -> bool:
+        """Return whether each bucket has something to do before a row of it has come."""
+        return self.initial is not None
+
+    @property
+    def has_clock_deadlines(self) -> bool:
+        """Return whether something may be due at a processing time, though no row comes."""
+        return False
+
     def check_columns(self, schema: pa.Schema) -> None:
         """Refuse a `schema` of rows without the columns that it reads."""
 

@@ -274,6 +274,10 @@ class Processing(Operation):
         return self.states
 
     @property
+    def has_clock_deadlines(self) -> bool:
+        return self.callbacks.on_events is not None or self.callbacks.on_timer is not None
+
+    @property
     def renamed_fields(self) -> Mapping[str, str]:
         return dict(self.renamed)
 

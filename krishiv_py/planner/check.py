@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -400,18 +400,3 @@ def longest_lag_us(spec: OperatorSpec) -> int:
     if isinstance(spec.watermark, WatermarkSpec):
         return spec.watermark.lag_us
     return max(source.lag_us for _, source in spec.watermark.sources)
-
-
-def refuse_initial(specs: Iterable[OperatorSpec]) -> None:
-    """Refuse states that keys begin with, for an engine that has its state elsewhere.
-
-    Raises
-    ------
-    PlanError
-        Where a stage has some.
-    """
-    for spec in specs:
-        if spec.operation.initial is not None:
-            then = "only a query in process begins with them"
-            hint = "begin in process, take a savepoint there, and start from it without initial="
-            raise PlanError("initial states are not given to Spark", got=f"initial= of {spec.label}", then=then, hint=hint)

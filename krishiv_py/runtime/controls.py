@@ -167,16 +167,21 @@ class Heartbeats:
     Idle sources, triggers by the clock and wall-clock TTLs must take their turn although no row comes. A thread on the driver
     writes a control file when the next of them is due; the query reads the folder next to its source.
 
-    `due` says whether anything waits for the clock at all.
+    `due` says whether anything waits for the clock at all, and `deadline` whether something waits for a time that has come.
     """
 
     def __init__(
-        self, controls: ControlFolder, period: int, now: Callable[[], int], due: Callable[[], bool] = lambda: True
+        self,
+        controls: ControlFolder,
+        period: int | None,
+        now: Callable[[], int],
+        due: Callable[[], bool] = lambda: True,
+        deadline: Callable[[int], bool] = lambda now: False,
     ) -> None:
         self._controls = controls
         self._period = period
         self._now = now
-        self._due = due
+        self._due, self._deadline = due, deadline
         self._last = now()
         self._unread = False
         self._stopped = threading.Event()
@@ -207,12 +212,17 @@ class Heartbeats:
     def _run(self, running: Callable[[], bool]) -> None:
         while not self._stopped.wait(_POLL_S):
             now = self._now()
-            wait = max(self._period, _UNREAD_US) if self._unread else self._period
-            if now - self._last >= wait and self._due():
+            if self._wanted(now):
                 if not running():
                     return
                 self._last = now
                 self._beat(now)
+
+    def _wanted(self, now: int) -> bool:
+        passed, least = now - self._last, _UNREAD_US if self._unread else 0
+        if self._period is not None and passed >= max(self._period, least) and self._due():
+            return True
+        return passed >= max(_SHORTEST_US, least) and self._deadline(now)
 
     def _beat(self, now: int) -> None:
         self._unread = True
@@ -242,12 +252,15 @@ class ControlFiles:
         Whether another run follows when the input there was is done.
     woken : bool
         Whether control files stand for batches without rows.
+    deadlines : bool
+        Whether something may be due at a processing time of its own.
     """
 
     period_us: int | None
     while_open: bool
     goes_on: bool
     woken: bool
+    deadlines: bool
 
     @classmethod
     def of(cls, plan: PhysicalPlan, batches: Batches) -> ControlFiles:
@@ -258,20 +271,21 @@ class ControlFiles:
         period = min(filter(None, (interval_us, by_clock)), default=None)
         goes_on = batches._goes_on and not plan.stateless  # nothing is open
         woken = plan.watermarked and not plan.stateless
-        return cls(period, interval_us is None, goes_on or (woken and batches.kind == "available_now"), woken)
+        deadlines = any(stage.spec.operation.has_clock_deadlines for stage in plan.stages)
+        return cls(period, interval_us is None, goes_on or (woken and batches.kind == "available_now"), woken, deadlines)
 
     @property
     def wanted(self) -> bool:
         """Return whether there are any."""
-        return self.period_us is not None or self.goes_on or self.woken
+        return self.period_us is not None or self.goes_on or self.woken or self.deadlines
 
     def heartbeats(
-        self, controls: ControlFolder | None, now: Callable[[], int], any_open: Callable[[], bool]
+        self, controls: ControlFolder | None, now: Callable[[], int], any_open: Callable[[], bool], due: Callable[[int], bool]
     ) -> Heartbeats | None:
-        """Return what writes them when the clock must be looked at."""
-        if controls is None or self.period_us is None:
+        """Return what writes them when the clock must be looked at, or something is `due` by it."""
+        if controls is None or (self.period_us is None and not self.deadlines):
             return None
-        return Heartbeats(controls, self.period_us, now, any_open if self.while_open else lambda: True)
+        return Heartbeats(controls, self.period_us, now, any_open if self.while_open else lambda: True, due)
 
     def writer(self, controls: ControlFolder | None, now: Callable[[], int]) -> ControlWriter | None:
         """Return what writes them when the watermark has moved."""

@@ -252,6 +252,12 @@ class BucketMetrics:
         self.doubts, self.partition_times_us = tuple(kept.get("doubts", ())), kept.get("partition times", {})
         self.tables = {name: TableVersion(*version) for name, version in kept.get("tables", {}).items()}
 
+    def is_due(self, now_us: int) -> bool:
+        """Return whether a bucket wants to be woken at a processing time that has come."""
+        with self._lock:
+            due = (report.wakeup_now_us for report in self.buckets.values())
+            return any(us is not None and us <= now_us for us in due)
+
     @property
     def open(self) -> int:
         """Return how many windows and rows are open, in all stages."""

@@ -23,7 +23,6 @@ from krishiv_py.kernels.prepare import late_output, late_output_schema
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.plan.nodes import MemorySource, SourceNode
 from krishiv_py.plan.running import summed
-from krishiv_py.planner.check import refuse_initial
 from krishiv_py.planner.cut import input_stages
 from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
 from krishiv_py.replay_log import ReplayLog
@@ -53,7 +52,6 @@ def run(spark: SparkSession, plan: PhysicalPlan, now_us: int, shuffle_files: Shu
     if not all(read.source.bounded for read in plan.reads):
         hint = "use start(sink), or read the same data with streaming=False"
         raise PlanError("collect() needs an end", got=source.detail(), then="a streaming source never ends", hint=hint)
-    refuse_initial(stage.spec for stage in plan.stages)
     gathered = BoundedOutputs(plan)
     if _nothing_sent(plan):
         return gathered.result()

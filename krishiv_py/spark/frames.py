@@ -31,7 +31,6 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import UnionSource
 from krishiv_py.plan.options.query import HandoverOptions
 from krishiv_py.plan.schema import time_name
-from krishiv_py.planner.check import refuse_initial
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.fingerprint import uses_ledger
 from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
@@ -77,7 +76,6 @@ def _plan_of(frame: DataFrame) -> str:
 
 def rows_frame(spark: SparkSession, plan: PhysicalPlan) -> DataFrame:
     """Return a streaming DataFrame of result rows, to go on with in plain Spark."""
-    refuse_initial(stage.spec for stage in plan.stages)
     if plan.late.wants != "count":
         then = "late rows would be lost"
         hint = "pass checkpoint=..., a folder, use start(sink), or a CountingLateEventHandler"

@@ -29,7 +29,6 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import Control
-from krishiv_py.planner.check import refuse_initial
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.replay_log import ReplayLog
@@ -468,7 +467,6 @@ def start(
     retry_s: float,
 ) -> StreamQuery:
     """Start a query, which tries again for `retry_s` seconds what is away while it runs."""
-    refuse_initial(stage.spec for stage in plan.stages)
     sources, looked_up = [read.source for read in plan.reads], lookup_tables(plan)
     keep_with_driver(looked_up)
     if batches.snapshot:
@@ -489,7 +487,7 @@ def start(
     clock = first_clock(plan, opened, now, batches._kept)
     control_files = ControlFiles.of(plan, batches)
     controls = ControlFolder.of(checkpoint, wanted=control_files.wanted, sources=len(sources))
-    heartbeats = control_files.heartbeats(controls, now, lambda: bool(ledger.open))
+    heartbeats = control_files.heartbeats(controls, now, lambda: bool(ledger.open), ledger.is_due)
     control_writer = control_files.writer(controls, now)
     output = task_output(plan, sinks, claim.outputs, checkpoint, durable=durable)
     interval = batches.interval_us if batches.kind == "every" else None

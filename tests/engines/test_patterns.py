@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from krishiv_py import MemorySink, Session, col, collect_list, count, first, prev, step
+from krishiv_py import Session, col, collect_list, count, first, prev, step
 from krishiv_py.testing import Driver, stream_of
+from tests.engines.restarts import Case
 from tests.examples import scaled
 from tests.kernels.patterns.reference import Spec, random_spec
 from tests.kernels.patterns.test_patterns import DDL, _rows_of, _steps
@@ -32,28 +33,8 @@ def _wanted(spec: Spec, batches: list[list[dict[str, Any]]]) -> list[tuple[Any, 
     return sorted(((decided, key, *rest) for decided, key, _, *rest in rows), key=repr)
 
 
-def _run(session: Session, folder: Path, batches: list[list[dict[str, Any]]], spec: Spec) -> pa.Table:
-    """Return the results of a query that is stopped and started once."""
-    stream, sender = session.memory_stream(DDL)
-    sink, plan = MemorySink(), _plan(stream, spec)
-    query = plan.start(sink, checkpoint=folder / "checkpoint")
-    for number, batch in enumerate(batches):
-        sender.send(batch)
-        query.process_all_available()
-        if number == len(batches) // 2:
-            query.stop()
-            query = plan.start(sink, checkpoint=folder / "checkpoint")
-    sender.close()
-    query.process_all_available()
-    query.stop()
-    return sink.table() if sink.table() is not None else plan.schema.empty_table()
-
-
-def _bounded(session: Session, batches: list[list[dict[str, Any]]], spec: Spec) -> pa.Table:
-    stream, sender = session.memory_stream(DDL)
-    for batch in batches:
-        sender.send(batch)
-    return _plan(stream, spec).collect()
+def _case(batches: list[list[dict[str, Any]]], spec: Spec) -> Case:
+    return Case(DDL, lambda stream: _plan(stream, spec), batches)
 
 
 def _drawn(seed: int) -> tuple[Spec, list[list[dict[str, Any]]]]:
@@ -67,8 +48,8 @@ def test_in_process(seed: int, workers: int, tmp_path: Path) -> None:
     spec, batches = _drawn(seed)
     with Session.in_process(workers=workers) as session:
         wanted = _wanted(spec, batches)
-        assert _sorted(_run(session, tmp_path, batches, spec)) == wanted
-        assert _sorted(_bounded(session, batches, spec)) == wanted
+        assert _sorted(_case(batches, spec).restarted(session, tmp_path)) == wanted
+        assert _sorted(_case(batches, spec).bounded(session)) == wanted
 
 
 @pytest.mark.spark
@@ -76,37 +57,14 @@ def test_in_process(seed: int, workers: int, tmp_path: Path) -> None:
 def test_on_spark(seed: int, session: Session, tmp_path: Path) -> None:
     spec, batches = _drawn(seed)
     wanted = _wanted(spec, batches[:6])
-    assert _sorted(_run(session, tmp_path, batches[:6], spec)) == wanted
-    assert _sorted(_bounded(session, batches[:6], spec)) == wanted
+    assert _sorted(_case(batches[:6], spec).restarted(session, tmp_path)) == wanted
+    assert _sorted(_case(batches[:6], spec).bounded(session)) == wanted
 
 
 @pytest.mark.spark
 def test_a_checkpoint_moves_between_engines(session: Session, tmp_path: Path) -> None:
     spec, batches = next((spec, rows) for spec, rows in map(_drawn, range(5, 99)) if len(_wanted(spec, rows)) > 3)
-    third, given = len(batches) // 3, []
-
-    def part(one: Session, sent: list[Any], end: bool, folder: str, savepoint: Path | None) -> Path:
-        stream, sender = one.memory_stream(DDL)
-        sink = MemorySink()
-        query = _plan(stream, spec).start(sink, checkpoint=tmp_path / folder, savepoint=savepoint)
-        for batch in sent:
-            sender.send(batch)
-            query.process_all_available()
-        if end:
-            sender.close()
-            query.process_all_available()
-        else:
-            query.savepoint(tmp_path / f"{folder} saved")
-        query.stop()
-        given.extend([] if sink.table() is None else [sink.table()])
-        return tmp_path / f"{folder} saved"
-
-    with Session.in_process(workers=2) as here:
-        saved = part(here, batches[:third], False, "a", None)
-    saved = part(session, batches[third : 2 * third], False, "b", saved)
-    with Session.in_process() as here:
-        part(here, batches[2 * third :], True, "c", saved)
-    assert _sorted(pa.concat_tables(given)) == _wanted(spec, batches)
+    assert _sorted(_case(batches, spec).moved(session, tmp_path)) == _wanted(spec, batches)
 
 
 def _rare() -> Any:
@@ -148,25 +106,9 @@ def _rows_before(session: Session, folder: Path, seed: int) -> None:
     _, batches = _drawn(seed)
     driver = Driver(_with_previous(stream_of(DDL)))
     wanted = _values(pa.concat_tables([*(driver.send(batch).results for batch in batches[:6]), driver.close().results]))
-    stream, sender = session.memory_stream(DDL)
-    sink, plan = MemorySink(), _with_previous(stream)
-    for half in (batches[:3], batches[3:6]):
-        query = plan.start(sink, checkpoint=folder / "checkpoint")
-        for batch in half:
-            sender.send(batch)
-            query.process_all_available()
-        query.stop()
-    query = plan.start(sink, checkpoint=folder / "checkpoint")
-    sender.close()
-    query.process_all_available()
-    query.stop()
-    rows = sink.table()
-    assert rows is not None
-    assert _values(rows) == wanted
-    bounded, sender = session.memory_stream(DDL)
-    for batch in batches[:6]:
-        sender.send(batch)
-    assert _values(_with_previous(bounded).collect()) == wanted
+    case = Case(DDL, _with_previous, batches[:6])
+    assert _values(case.restarted(session, folder)) == wanted
+    assert _values(case.bounded(session)) == wanted
 
 
 @pytest.mark.parametrize("workers", [1, 2])

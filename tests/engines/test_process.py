@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from krishiv_py import CheckpointError, Context, Events, MemorySink, PlanError, RoundContext, Row, Session, count, sum
+from krishiv_py import CheckpointError, Context, Events, MemorySink, RoundContext, Row, Session, count, sum
 from krishiv_py.testing import Driver, stream_of
+from tests.engines.restarts import Case
 from tests.examples import scaled
 from tests.kernels.process.reference import process
 from tests.kernels.process.test_process import DDL, Count, Random, _cut, _rows
@@ -34,30 +35,8 @@ def _wanted(seed: int, batches: list[list[dict[str, Any]]]) -> list[tuple[Any, .
     return sorted((at, str(key), result["what"], result["n"]) for step in steps for at, key, result in step)
 
 
-def _run(session: Session, folder: Path, batches: list[list[dict[str, Any]]], function: Any) -> pa.Table:
-    """Return the results of a query that is stopped and started once."""
-    stream, sender = session.memory_stream(DDL)
-    sink, plan = MemorySink(), _plan(stream, function)
-    query = plan.start(sink, checkpoint=folder / "checkpoint")
-    for number, batch in enumerate(batches):
-        sender.send(batch)
-        query.process_all_available()
-        if number == len(batches) // 2:
-            query.stop()
-            query = plan.start(sink, checkpoint=folder / "checkpoint")
-    sender.close()
-    query.process_all_available()
-    query.stop()
-    rows = sink.table()
-    assert rows is not None
-    return rows
-
-
-def _bounded(session: Session, batches: list[list[dict[str, Any]]], function: Any) -> pa.Table:
-    stream, sender = session.memory_stream(DDL)
-    for batch in batches:
-        sender.send(batch)
-    return _plan(stream, function).collect()
+def _case(batches: list[list[dict[str, Any]]], function: Any) -> Case:
+    return Case(DDL, lambda stream: _plan(stream, function), batches)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -68,8 +47,8 @@ def test_in_process(seed: int, made: Any, workers: int, tmp_path: Path) -> None:
     batches = _cut(_rows(draw), draw)
     with Session.in_process(workers=workers) as session:
         wanted = _wanted(seed, batches)
-        assert _sorted(_run(session, tmp_path, batches, made(seed))) == wanted
-        assert _sorted(_bounded(session, batches, made(seed))) == wanted
+        assert _sorted(_case(batches, made(seed)).restarted(session, tmp_path)) == wanted
+        assert _sorted(_case(batches, made(seed)).bounded(session)) == wanted
 
 
 @pytest.mark.spark
@@ -79,38 +58,15 @@ def test_on_spark(seed: int, session: Session, tmp_path: Path) -> None:
     batches = _cut(_rows(draw), draw)[:6]
     wanted = _wanted(seed, batches)
     made = Random if seed % 2 else RandomRounds
-    assert _sorted(_run(session, tmp_path, batches, made(seed))) == wanted
-    assert _sorted(_bounded(session, batches, made(seed))) == wanted
+    assert _sorted(_case(batches, made(seed)).restarted(session, tmp_path)) == wanted
+    assert _sorted(_case(batches, made(seed)).bounded(session)) == wanted
 
 
 @pytest.mark.spark
 def test_a_checkpoint_moves_between_engines(session: Session, tmp_path: Path) -> None:
     draw = random.Random(5)
     batches = _cut(_rows(draw), draw)
-    third, given = len(batches) // 3, []
-
-    def part(one: Session, sent: list[Any], end: bool, folder: str, savepoint: Path | None) -> Path:
-        stream, sender = one.memory_stream(DDL)
-        sink = MemorySink()
-        query = _plan(stream, Random(5)).start(sink, checkpoint=tmp_path / folder, savepoint=savepoint)
-        for batch in sent:
-            sender.send(batch)
-            query.process_all_available()
-        if end:
-            sender.close()
-            query.process_all_available()
-        else:
-            query.savepoint(tmp_path / f"{folder} saved")
-        query.stop()
-        given.extend([] if sink.table() is None else [sink.table()])
-        return tmp_path / f"{folder} saved"
-
-    with Session.in_process(workers=2) as here:
-        first = part(here, batches[:third], False, "a", None)
-    second = part(session, batches[third : 2 * third], False, "b", first)
-    with Session.in_process() as here:
-        part(here, batches[2 * third :], True, "c", second)
-    assert _sorted(pa.concat_tables(given)) == _wanted(5, batches)
+    assert _sorted(_case(batches, Random(5)).moved(session, tmp_path)) == _wanted(5, batches)
 
 
 class Sessions:
@@ -253,14 +209,19 @@ def test_initial_states_are_given_once(workers: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_initial_states_are_refused_on_spark(session: Session, tmp_path: Path) -> None:
-    stream, sender = session.memory_stream("k string, at bigint")
-    sender.send([{"k": "a", "at": 1}])
-    initial = [{"k": "a", "n": 1}]
-    plan = stream.watermark("at", 0).key_by("k").process(Forgets(), returns="n bigint", state=Count, initial=initial)
-    for run in (plan.collect, lambda: plan.start(MemorySink(), checkpoint=tmp_path / "c"), plan.to_dataframe):
-        with pytest.raises(PlanError, match=r"initial states are not given to Spark.*begin in process"):
-            run()
+def test_initial_states_on_spark(session: Session, tmp_path: Path) -> None:
+    initial = pa.table({"k": [f"key {n}" for n in range(40)], "n": range(40)})
+    rows = [[{"k": "key 7", "at": 1}, {"k": "new", "at": 2}], [{"k": "key 7", "at": 3}], [{"k": "key 9", "at": 9}]]
+
+    def plan(stream: Any) -> Any:
+        return stream.watermark("at", 0).key_by("k").process(Forgets(), returns="n bigint", state=Count, initial=initial)
+
+    case = Case("k string, at bigint", plan, rows)
+    ends = [(f"key {n}", -n) for n in range(40) if n not in (7, 9)]
+    wanted = sorted([*ends, ("key 7", 8), ("key 7", 9), ("key 7", -9), ("key 9", 10), ("key 9", -10), ("new", 1), ("new", -1)])
+    (tmp_path / "moved").mkdir()
+    for given in (case.restarted(session, tmp_path), case.bounded(session), case.moved(session, tmp_path / "moved")):
+        assert sorted((row["k"], row["n"]) for row in given.to_pylist()) == wanted
 
 
 @pytest.mark.parametrize("last", [None, 2])

@@ -408,6 +408,7 @@ def _stages() -> Iterator[Call]:
     yield Call("Pattern.optional", lambda: one.optional, {})
     yield Call("Pattern.reluctant", lambda: one.optional().reluctant, {})
     absent = {"after": 5, "repeat": 5, "recovered": True, "forget_after": 50, "at_end": "seen"}
+    absent |= {"expected": ["a", "b"], "start": 5, "clock": "both"}
     yield Call("absent", lambda: timed().key_by("user").absent, absent)
     yield Call("Context", lambda: kv.Context, {"key": "a", "time": 5})
     yield Call("Context.timer", lambda: kv.Context("a", 5).timer, {"name": "idle", "after": 5})

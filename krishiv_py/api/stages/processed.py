@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import pyarrow as pa
 
+from krishiv_py.api.computed import with_computed
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.errors import ColumnError, PlanError, shown, unknown_column
+from krishiv_py.api.planning import evaluate
+from krishiv_py.errors import RAISED, ColumnError, PlanError, SourceError, failure_text, shown, unknown_column
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.absence import COLUMNS, absence
-from krishiv_py.plan.checks import a_text, is_collection, one_of
-from krishiv_py.plan.durations import Duration
+from krishiv_py.plan.absence import ANNOUNCED, COLUMNS, AbsenceClock, absence, expected_keys
+from krishiv_py.plan.checks import a_function, a_text, is_collection, one_of
+from krishiv_py.plan.durations import Duration, TimePoint
+from krishiv_py.plan.expressions.expr import Expr, unnamed
 from krishiv_py.plan.operation import passing
 from krishiv_py.plan.options.late import OnError
 from krishiv_py.plan.processing import AtEnd, LateRowsTo, ProcessFn, ProcessOrder, initial_states, processing
@@ -38,12 +42,15 @@ class ProcessMethods(OptionMethods):
         recovered: bool = True,
         forget_after: Duration | None = None,
         at_end: AtEnd = "seen",
+        expected: Any = None,
+        start: TimePoint | None = None,
+        clock: AbsenceClock = "event",
     ) -> ResultStream:
         """Report keys of which no row has come for a length of event time: a dead man's switch (SEMANTICS §14.7).
 
         A key is absent from `after` behind its last row on, if no accepted row of it lies in between, and that is known: when
         the watermark, less the allowed lateness, has come so far. So a row that arrives out of order raises no false alarm.
-        Only keys that were seen are watched.
+        Only keys that were seen are watched, and those that are `expected`.
 
         Parameters
         ----------
@@ -58,13 +65,25 @@ class ProcessMethods(OptionMethods):
         at_end : {"seen", "fire"}
             When the input ends, report only what is due up to the largest event time, as the end of a file is no evidence of
             silence, or every key once.
+        expected : list or table or frame or Expr or callable, optional
+            Keys that should be there, also before their first row: a list of keys, of dicts or tuples where the key has several
+            columns; a table with the columns of the key; or a function that gives one of these, and is called here. One that
+            was never seen is absent `after` behind `start`, with a null for ``last_seen``. With another list a query that goes
+            on watches the new keys from then on, and those that are gone no more. An expression is true in the rows of a stream
+            of keys, ``col("source") == "devices"`` of a union: such a row shows no life, and its key is watched from then on.
+        start : time, optional
+            Since when expected keys are watched; the first watermark unless given.
+        clock : {"event", "processing", "both"}
+            By event time; by the processing time on record, so that keys are reported while no row comes at all; or by event
+            time, and by the clock for the whole input: ``no_input`` with a null key when the watermark has not moved for
+            `after`, ``input`` when it moves again. Reports by the clock have its times.
 
         Returns
         -------
         ResultStream
-            The key, the time of the report in the time column, ``state`` (``absent``, ``recovered`` or ``forgotten``),
-            ``since``, the first time at which the key was absent, ``last_seen``, and ``missing``, the time since then:
-            milliseconds for ``bigint``, else a duration.
+            The key, the time of the report in the time column, ``state`` (``absent``, ``recovered``, ``forgotten``, and with
+            ``clock="both"`` ``no_input`` and ``input``), ``since``, the first time at which the key was absent, ``last_seen``,
+            and ``missing``, the time since then: milliseconds for ``bigint``, else a duration.
 
         Raises
         ------
@@ -93,8 +112,34 @@ class ProcessMethods(OptionMethods):
             hint = f'give it another name before .watermark(...): .rename({time}="at")'
             raise ColumnError("the time column has the name of a column of the results", got=shown(time), hint=hint)
         self._no_time_in_key(time)
-        operation = absence(after, repeat=repeat, forget_after=forget_after, recovered=recovered, at_end=at_end, time=time)
-        return self._results(self._draft.doing(operation))
+        draft, keys, announced = self._draft, None, None
+        if callable(expected) and not isinstance(expected, Expr):
+            expected = _loaded(a_function(expected, "`expected` takes keys, or a function that gives them", ""))
+        if isinstance(expected, Expr):
+            schema, announced = self._row_schema(), ANNOUNCED
+            if not pa.types.is_boolean(type_ := evaluate.expr_type(expected, schema)):
+                hint = 'write a condition: expected=col("source") == "devices"'
+                raise PlanError("`expected` is no condition", got=f"{expected!r} {type_}", hint=hint)
+            draft = attrs.evolve(draft, input=with_computed(draft.input, schema, [(announced, unnamed(expected))]))
+        elif expected is not None:
+            if not draft.keys:
+                then, hint = "all rows are of one key", "write .key_by(...), or leave expected out"
+                raise PlanError("expected keys need a key", got="a stream without keys", then=then, hint=hint)
+            fields = [self._row_schema().field(key) for key in draft.keys]
+            keys = expected_keys(_keys_of(expected, draft.keys), fields)
+        operation = absence(
+            after,
+            repeat=repeat,
+            forget_after=forget_after,
+            recovered=recovered,
+            at_end=at_end,
+            time=time,
+            expected=keys,
+            announced=announced,
+            start=start,
+            clock=clock,
+        )
+        return self._results(draft.doing(operation))
 
     def process(
         self,
@@ -158,7 +203,7 @@ class ProcessMethods(OptionMethods):
             is read by the former name where it has one. It may stay in the plan.
         initial : pyarrow.Table or frame or list of dict, optional
             States that keys have when a query begins: the columns of the key, and fields of the state; others have their
-            defaults. A query that goes on from a checkpoint or a savepoint has its own. Queries in process only.
+            defaults. A query that goes on from a checkpoint or a savepoint has its own.
 
         Returns
         -------
@@ -257,10 +302,34 @@ class ProcessMethods(OptionMethods):
             raise ColumnError("the time column is a key", got=shown(time), then=then, hint=hint)
 
 
-def _columns_of(rows: Any) -> dict[str, list[Any]]:
+def _loaded(load: Callable[[], Any]) -> Any:
+    """Return what a function of expected keys gives."""
+    try:
+        return load()
+    except RAISED as problem:  # user code: whatever it raises is reported
+        hint = "let it take nothing, and return a list of keys: it is called here"
+        raise SourceError("expected keys cannot be loaded", got=failure_text(problem), hint=hint) from problem
+
+
+def _keys_of(given: Any, names: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the columns of expected keys: values of the only key column, tuples, rows or a table."""
+    if isinstance(given, (str, bytes)):
+        hint = f"write expected=[{given!r}]"
+        raise PlanError("`expected` is a text, and no list of keys", got=shown(given), hint=hint)
+    if isinstance(given, (list, tuple, set, frozenset)):
+        items = list(given)
+        if len(names) == 1 and not any(isinstance(as_values(item), dict) for item in items):
+            return {names[0]: items}
+        if all(isinstance(item, tuple) and len(item) == len(names) for item in items):
+            return {name: [item[place] for item in items] for place, name in enumerate(names)}
+        return _columns_of(items, "expected")
+    return _columns_of(given, "expected")
+
+
+def _columns_of(rows: Any, what: str = "initial") -> dict[str, list[Any]]:
     """Return the columns of a table, or of a list of rows, as Python lists: a dict is a map, or an object of a class."""
     listed = [as_values(row) for row in rows] if isinstance(rows, (list, tuple)) else None
     if listed is not None and all(isinstance(row, dict) for row in listed):
         return {name: [row.get(name) for row in listed] for name in dict.fromkeys(name for row in listed for name in row)}
-    table = arrivals.as_table(rows, "initial")
+    table = arrivals.as_table(rows, what)
     return {name: table[name].to_pylist() for name in table.column_names}

@@ -72,14 +72,16 @@ class ProcessOperator(OrderedOperator):
         return calls.results(), calls.late(step.moment.watermark_us), calls.counters
 
     def begin(self, bucket: Bucket, states: pa.Table) -> None:
-        """Give the keys of an empty bucket the states that a query begins with."""
+        """Give the keys of an empty bucket, among others, the states that a query begins with."""
+        hashes = key_hashes([normal_key(whole(states[key])) for key in self.layout.spec.keys], states.num_rows)
+        mine = np.flatnonzero(bucket.has(hashes, keyed=bool(self.names)))
+        states, hashes = pick(states, mine), hashes[mine]
         n, pairs = states.num_rows, zip(self.layout.spec.keys, self.names, strict=True)
         keys = pa.table({name: normal_key(whole(states[key])) for key, name in pairs} or {"": pa.nulls(n)})
         fields = [states[field.name.removeprefix(STATE_FIELD)] for field in self.state_fields]
         no_timers, all_keys = pa.array([[]] * n, pa.map_(pa.string(), pa.int64())), np.ones(n, np.bool_)
         numbers = [pa.array(np.full(n, 0 if name == FIRED else UNSET)) for name in self.numbers]
         looks = [pa.array(np.full(n, NEVER))] * 2
-        hashes = key_hashes([keys[name] for name in self.names], n)
         self.table(bucket).write(keys, hashes, all_keys, [pa.array(all_keys), no_timers, *numbers, *fields, *looks])
 
     def state(self, bucket: Bucket) -> pa.Table:

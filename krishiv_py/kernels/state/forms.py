@@ -95,6 +95,7 @@ def _log(value: Any) -> bool:
 _OF_TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
     "int": _integer,
     "int | None": _number,
+    "list[int] | None": lambda value: value is None or _integers(value),
     "dict[str, int]": _by_number(_integer),
 }
 _OF_KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {

@@ -57,6 +57,16 @@ def _begun(values: Sequence[Any]) -> Any:
     return min((v for v in values if v is not None), default=None)
 
 
+def _common(values: Sequence[Any]) -> Any:
+    """Return what all say; nothing where they differ, which is made again."""
+    return values[0] if len(set(values)) == 1 else None
+
+
+def _last_moved(values: Sequence[Any]) -> Any:
+    """Return the one of the clock that moved last, its second number."""
+    return max(values, key=lambda value: value[1])
+
+
 def _windows(values: Sequence[Any]) -> Any:
     """Of each window the latest time."""
     numbers: dict[str, int] = {}
@@ -84,8 +94,10 @@ _MERGED: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
     ),
     **dict.fromkeys(("arrived_left", "arrived_right", "rows_needed", *_NUMBERED.values()), sum),
     **dict.fromkeys(("new_at", "late_at"), _windows),
-    "shown_at": _begun,
+    **dict.fromkeys(("shown_at", "clock_due"), _begun),
     "ttl_checked": _earliest,
+    "expected_keys": _common,
+    "input_silence": _last_moved,
 }
 """The rules by which a field of a section is made of those of several buckets."""
 

@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import among
@@ -340,12 +342,21 @@ class Bucket:
         Processing time, ms since the epoch, that logs note with what they write; None: nothing is noted.
     pages : Pages or None
         Where pages of large maps are kept; None: in memory.
+    share : tuple of (int, int)
+        Which bucket of how many it is, for keys that no row has brought here.
     """
 
     store: ChunkStore
     meta: Meta = attrs.field(factory=dict)
     now_ms: int | None = None
     pages: Pages | None = None
+    share: tuple[int, int] = (0, 1)
+
+    def has(self, hashes: npt.NDArray[np.int64], *, keyed: bool) -> npt.NDArray[np.bool_]:
+        """Return which keys are of this bucket, by their hashes; without a key column all are of the first one."""
+        number, count = self.share
+        mine: npt.NDArray[np.bool_] = hashes.view(np.uint64) % np.uint64(count if keyed else 1) == np.uint64(number)
+        return mine
 
     def map(self, name: str, key: Callable[[Any], K]) -> SortedMap[K]:
         """Return the map of that name in ``meta``; its keys are ``int`` or ``str``."""
@@ -441,6 +452,13 @@ class FiringProgress(Section):
     """Up to which watermark windows have fired."""
 
     fired_at: int = UNSET
+
+
+@attrs.define
+class ClockDeadline(Section):
+    """The processing time at which something is due in a bucket, µs; None: nothing is."""
+
+    clock_due: int | None = None
 
 
 FAN: Final = 8

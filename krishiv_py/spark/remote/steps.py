@@ -406,7 +406,7 @@ def begin(pickled: bytes) -> ServerSteps:
     ledger.backlog = lambda: backlogs(planning)
     clock = clock_for(plan, checkpoint, durable=start.durable, kept=kept)
     controls = ControlFolder.of(checkpoint, wanted=False)
-    heartbeats = start.control_files.heartbeats(controls, start.now, lambda: bool(ledger.open))
+    heartbeats = start.control_files.heartbeats(controls, start.now, lambda: bool(ledger.open), ledger.is_due)
     begun = max(batches_of(checkpoint), default=-1)
     make_outputs = functools.partial(outputs_of, plan, start.sinks, start.title, start.mark, durable=start.durable)
     steps = BatchSteps(

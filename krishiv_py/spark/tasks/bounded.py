@@ -21,6 +21,7 @@ from krishiv_py.engine.stage import FIRINGS, PREPARE, Notes, StageInput, StageOp
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.lanes import RowClock
 from krishiv_py.kernels.prepare import RowPreparer, late_output
+from krishiv_py.kernels.registry import begin_bucket
 from krishiv_py.kernels.spec import Moment, OperatorSpec, Times
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 from krishiv_py.kernels.watermark import Clocks
@@ -394,6 +395,8 @@ class BoundedSteps:
                     for source, time_us in noted.maxima.items():
                         maxima[source] = max(maxima.get(source, time_us), time_us)
                 elif kind == NEWEST:
+                    if self.spec.operation.begins_everywhere:
+                        read.setdefault(row["bucket"], [])
                     newest_us = max(newest_us, int(row["blob"]))
                 elif kind == LATE:
                     yield self._out(_output_kind(LATE, to), row["blob"])
@@ -406,7 +409,11 @@ class BoundedSteps:
         for bucket in sorted({*read, *given}):
             chunks = self._chunks(read.get(bucket, []))
             follows, now = self.place.follows, given.get(bucket, {})
-            steps = self._following(stage, chunks, now, newest_us) if follows else self._first(stage, chunks, newest_us)
+            steps = (
+                self._following(stage, bucket, chunks, now, newest_us)
+                if follows
+                else self._first(stage, bucket, chunks, newest_us)
+            )
             yield from self._given(list(steps), counters)
         yield self._out(_output_kind(NOTES, self.place.number), Notes(counters, maxima, ahead=ahead).to_bytes())
 
@@ -417,27 +424,37 @@ class BoundedSteps:
             by_batch.setdefault(number, []).append(self.shuffle_files.take(blob))
         return {number: StageInput(chunks) for number, chunks in by_batch.items()}
 
-    def _first(self, stage: StageOperator, read: dict[int, StageInput], newest_us: int) -> Iterator[tuple[int, StageOutput]]:
+    def _begun(self, bucket: int) -> Bucket:
+        """Return a bucket as a run begins with it."""
+        ids, initial = self.place.bucket_ids, self.spec.operation.initial
+        held = Bucket(MemoryStore(), share=(ids.index(bucket), len(ids)))
+        if initial is not None:
+            begin_bucket(self.spec, held, initial)
+        return held
+
+    def _first(
+        self, stage: StageOperator, bucket: int, read: dict[int, StageInput], newest_us: int
+    ) -> Iterator[tuple[int, StageOutput]]:
         """Yield the steps of a stage that reads a source only."""
-        bucket, times = Bucket(MemoryStore()), self.place.times
+        held, times = self._begun(bucket), self.place.times
         for number, (timed, then, waits) in enumerate(turns(self.batches, newest_us)):
             packed, moment = read.get(timed.number, NO_ROWS), timed.moment.at(times)
-            steps = micro_batch(stage, bucket, packed, moment, _always(then.at(times)), waits=waits)
+            steps = micro_batch(stage, held, packed, moment, _always(then.at(times)), waits=waits)
             yield from ((2 * number + more, step) for more, step in enumerate(steps))
 
     def _following(
-        self, stage: StageOperator, read: dict[int, StageInput], given: dict[int, list[pa.Table]], newest_us: int
+        self, stage: StageOperator, bucket: int, read: dict[int, StageInput], given: dict[int, list[pa.Table]], newest_us: int
     ) -> Iterator[tuple[int, StageOutput]]:
         """Yield the steps of a stage that takes the results of others, step by step (SEMANTICS §7.3)."""
         moments = [m.at(self.place.times) for m in step_moments(self.batches, newest_us)]
-        bucket, late_moment = Bucket(MemoryStore()), Moment(UNSET, moments[0].now_us)
+        held, late_moment = self._begun(bucket), Moment(UNSET, moments[0].now_us)
         for number, moment in enumerate(moments):
             batch, empty = divmod(number, 2)
             fresh = NO_ROWS if empty else read.get(self.batches[batch].number, NO_ROWS)
             if number not in given and not fresh.chunks and moment.watermark_us == late_moment.watermark_us:
                 continue
             packed = packed_results(stage, given.get(number, []), late_moment, fresh)
-            yield from ((number, step) for step in follow(stage, bucket, packed, late_moment, moment))
+            yield from ((number, step) for step in follow(stage, held, packed, late_moment, moment))
             late_moment = moment
 
     def _given(self, steps: list[tuple[int, StageOutput]], counters: dict[str, int]) -> Iterator[pa.RecordBatch]:

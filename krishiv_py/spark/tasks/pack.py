@@ -228,6 +228,9 @@ class _Task:
         self._tracker = WatermarkTracker(pack.spec.watermark)
         self._seq = first_seq
         self._any = False
+        first_batch = not batch and any(root.spec.operation.begins_everywhere for root in pack.roots)
+        self._begins = first_batch or pack.clock.takes_over(batch)
+        """True where each bucket has something to do: in the first batch of a query, or after a savepoint."""
 
     def take(self, scanned: ScannedRows) -> Iterator[pa.RecordBatch]:
         """Judge a batch, or note a control; hand chunks on when enough rows are waiting."""
@@ -272,8 +275,7 @@ class _Task:
         """Yield what is left, the late rows and the notes."""
         for share in self._shares:
             yield from self._flush(share)
-        takes_over = self._pack.clock.takes_over(self._batch)
-        if self._any or takes_over:
+        if self._any or self._begins:
             for share in self._shares:
                 yield self._rows(self._ending(share))
             yield from self._closing()
@@ -295,7 +297,7 @@ class _Task:
             rows += [(b, addressed(MOVES, n), said) for n in self._pack.moving for b in self._pack.bucket_ids]
         if share.packing.late:
             rows.append((first, addressed(LATE, to), self._give(late_output(share.stage.layout, share.packing.late))))
-        if self._pack.clock.takes_over(self._batch):
+        if self._begins:
             rows += [(b, addressed(TICK, to), b"0") for b in self._pack.bucket_ids]
         elif (
             notes.advances or self._pack.clock.heartbeats_reach_buckets

@@ -18,6 +18,7 @@ from krishiv_py.engine.loop import NO_ROWS, as_if_ended, early, follow, packed_r
 from krishiv_py.engine.stage import FIRINGS, Notes, Report, StageInput, StageOperator, count, none_counted
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.prepare import late_output
+from krishiv_py.kernels.registry import begin_bucket
 from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.spread import BucketContent
@@ -324,7 +325,12 @@ class BucketProcessor:
         store = SparkStore(self._state, meta, pages, blobs)
         for name, table in {} if taken is None else taken.tables.items():
             store.put(name, table)
-        held = Bucket(store, meta, now_us // 1_000 or None, pages)  # 0: no clock has been read yet
+        ids = self._place.bucket_ids
+        share = (ids.index(bucket), len(ids)) if self._clock is not None else (0, 1)
+        held = Bucket(store, meta, now_us // 1_000 or None, pages, share)  # 0: no clock has been read yet
+        initial = self._spec.operation.initial
+        if initial is not None and not batch and (taken is None or not (taken.tables or taken.meta)):
+            begin_bucket(self._spec, held, initial)
         moment = attrs.evolve(in_force.at(follows), now_us=now_us)
         if closing and (batch or taken is not None):
             assert self._clock is not None
