@@ -224,7 +224,7 @@ class AbsenceOperator(OrderedOperator):
         if not rows:
             return result
         leading = [pa.chunked_array([pa.nulls(len(rows), field.type)]) for field in self.layout.key_fields]
-        given = self._table(leading, np.array(rows, np.int64).T, floor_watermark(mark, self.late_us))
+        given = self._table(leading, list(np.array(rows, np.int64).T), floor_watermark(mark, self.late_us))
         both = pa.concat_tables([given, result.results])
         column = both[len(leading)]
         order = np.argsort(column.cast(pa.int64()).to_numpy(), kind="stable")

@@ -23,6 +23,8 @@ from krishiv_py import (
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
+from tests.crash.ordered import KINDS as ORDERED
+from tests.crash.ordered import ordered
 from tests.crash.tables import Counted, looked_up, reloaded
 
 SCHEMA = "user bigint, at bigint, amount bigint"
@@ -30,7 +32,7 @@ JOINS = ("interval", "asof", "windows", "matched")
 """Kinds that read the input twice: as the left side, and, under other names, as the right one."""
 SEVERAL = ("outputs", "reloaded")
 """Kinds with several outputs. What "reloaded" gives depends on when it runs, so it has a test of its own."""
-KINDS = ("tumbling", "session", "lookback", "stages", "arrival", "dedup", *JOINS, "outputs", "lookup")
+KINDS = ("tumbling", "session", "lookback", "stages", "arrival", "dedup", *JOINS, "outputs", "lookup", *ORDERED)
 RENAMED = {"user": "customer", "at": "seen", "amount": "price"}
 
 
@@ -61,7 +63,8 @@ def plan(read: Callable[[], Stream], kind: str, late: LateEventHandler) -> Resul
     timed = read().watermark("at", 2_000)
     if kind == "dedup":
         return timed.drop_duplicates("user", "amount", within=3_000).with_late_event_handler(late)
-    return windowed(timed.key_by("user").with_late_event_handler(late), kind)
+    keyed = timed.key_by("user").with_late_event_handler(late)
+    return ordered(keyed, kind) if kind in ORDERED else windowed(keyed, kind)
 
 
 def windowed(keyed: KeyedStream, kind: str) -> ResultStream:

@@ -9,11 +9,15 @@ import pytest
 
 from tests.crash.job import KINDS
 from tests.crash.killing import rows, run, write_input
+from tests.crash.ordered import KINDS as ORDERED
 from tests.crash.test_crash import by_driver, survives
 
 KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))  # `nox -s crash` sets 20
-SHORT = ("matched",)
-"""A join of results with deduplication; tests/kills kills a job with retractions, and several outputs are killed on Spark."""
+SHORT = ("matched", *ORDERED)
+"""Stages in settled order, and a join of results with deduplication.
+
+tests/kills kills a job with retractions, and several outputs are killed on Spark.
+"""
 BY_TABLES = ("lookup",)
 
 
