@@ -31,6 +31,7 @@ import krishiv_py.windows  # noqa: F401  # for krishiv_py.windows.tumbling(...) 
 from krishiv_py import compat, deprecation
 from krishiv_py.api.changes import table_view
 from krishiv_py.api.query import BoundedResult, Query, QueryStatus
+from krishiv_py.api.stages.connected import connect
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.running import Output
@@ -230,6 +231,7 @@ __all__ = [
     "collect_list",
     "collect_set",
     "concat",
+    "connect",
     "count",
     "count_distinct",
     "count_if",

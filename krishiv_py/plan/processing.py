@@ -68,12 +68,19 @@ class Callbacks:
         What a checkpoint knows it by.
     row_class : type or None
         The class that rows come as; None where they come as :class:`~krishiv_py.Row`.
+    streams : tuple of (str, type or None)
+        The streams of a union that have a call of their own, with the classes of their rows: a row is a pair of its stream and
+        what the call gets.
+    source : str
+        The column with the name of its stream.
     """
 
     function: Any
     name: str
     version: str
     row_class: type | None
+    streams: tuple[tuple[str, type | None], ...] = ()
+    source: str = ""
 
     @property
     def on_events(self) -> Callable[[Events, StateColumns, RoundContext], None] | None:
@@ -89,6 +96,9 @@ class Callbacks:
     @property
     def on_row(self) -> Callable[[Any, Any, Context], Iterable[Any] | None]:
         """Return the call for a row."""
+        if self.streams:
+            calls = {name: getattr(self.function, f"on_{name}") for name, _ in self.streams}
+            return lambda row, state, ctx: calls[row[0]](row[1], state, ctx)
         method: Callable[[Any, Any, Context], Iterable[Any] | None] = getattr(self.function, "on_row", self.function)
         return method
 
@@ -122,8 +132,8 @@ _CALLS: Final = {
 _WRITE: Final = "give an object that has the method on_row, or a function of row, state and context"
 
 
-def callbacks_of(function: object, version: str | None) -> Callbacks:
-    """Return the calls of a user's process function.
+def callbacks_of(function: object, version: str | None, streams: Sequence[str] = (), source: str = "") -> Callbacks:
+    """Return the calls of a user's process function, over a union of `streams` where rows are of one.
 
     Raises
     ------
@@ -133,6 +143,9 @@ def callbacks_of(function: object, version: str | None) -> Callbacks:
     if inspect.isclass(function):
         raise PlanError("process() takes an object, not its class", got=function.__name__, hint=f"write {function.__name__}()")
     methods = [name for name in ("on_row", "on_events") if callable(getattr(function, name, None))]
+    of_streams = [] if methods else [name for name in streams if callable(getattr(function, f"on_{name}", None))]
+    if of_streams:
+        return _callbacks_of_streams(function, version, streams, source)
     if not methods:
         a_function(function, "not a process function", _WRITE)
         name = getattr(function, "__qualname__", type(function).__name__)
@@ -147,6 +160,30 @@ def callbacks_of(function: object, version: str | None) -> Callbacks:
         a_text(version, "version", 'write version="2"')
     on_row: Any = getattr(function, "on_row", getattr(function, "on_late", None)) if methods else function
     return Callbacks(function, name, name if version is None else version, None if on_row is None else _row_class(on_row))
+
+
+def _callbacks_of_streams(function: object, version: str | None, streams: Sequence[str], source: str) -> Callbacks:
+    """Return the calls of a process function that has one for each stream of a union."""
+    name = type(function).__qualname__
+    for stream in streams:
+        call = f"on_{stream}"
+        if call in _CALLS:
+            hint = f"give the stream another name, or write on_row and look at row.{source}"
+            raise PlanError("a stream is called like another call of a process function", got=call, hint=hint)
+        if not callable(method := getattr(function, call, None)):
+            then, hint = "its rows would go nowhere", f"write {call}(row, state, ctx), or leave the stream out"
+            raise PlanError(f"{name} has no call for a stream", got=stream, then=then, hint=hint)
+        _check_call(method, call, _CALLS["on_row"])
+    for call, takes in _CALLS.items():
+        if (method := getattr(function, call, None)) is not None:
+            _check_call(method, call, takes)
+    if getattr(function, "on_late", None) is not None:
+        hint = "leave on_late out, or write on_row"
+        raise PlanError("on_late goes with on_row, not with a call for each stream", got=name, hint=hint)
+    if version is not None:
+        a_text(version, "version", 'write version="2"')
+    classes = tuple((stream, _row_class(getattr(function, f"on_{stream}"))) for stream in streams)
+    return Callbacks(function, name, name if version is None else version, None, classes, source)
 
 
 def _check_forms(function: object) -> None:
@@ -370,12 +407,15 @@ def processing(
     late: LateRowsTo,
     renamed: Mapping[str, str] | None,
     initial: pa.Table | None,
+    streams: Sequence[str] = (),
+    source: str = "",
 ) -> Processing:
     """Return a checked :class:`Processing`."""
     one_of(late, "late", ("side_output", "pass"))
     one_of(at_end, "at_end", ("fire", "seen"))
     one_of(on_error, "on_error", ("fail", "side_output"))
-    callbacks = callbacks_of(function, version)
+    callbacks = callbacks_of(function, version, streams, source)
+    order_by = order_by or ((source,) if callbacks.streams and order == "time" else ())
     if (callbacks.on_late is not None) != (late == "pass"):
         got, hint = f"{callbacks.name} without on_late", 'give the function the method on_late, or leave late="pass" out'
         if callbacks.on_late is not None:

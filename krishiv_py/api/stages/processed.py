@@ -17,6 +17,7 @@ from krishiv_py.plan.absence import ANNOUNCED, COLUMNS, AbsenceClock, absence, e
 from krishiv_py.plan.checks import a_function, a_text, is_collection, one_of
 from krishiv_py.plan.durations import Duration, TimePoint
 from krishiv_py.plan.expressions.expr import Expr, unnamed
+from krishiv_py.plan.nodes import UnionSource, source_of
 from krishiv_py.plan.operation import passing
 from krishiv_py.plan.options.late import OnError
 from krishiv_py.plan.processing import AtEnd, LateRowsTo, ProcessFn, ProcessOrder, initial_states, processing
@@ -168,9 +169,10 @@ class ProcessMethods(OptionMethods):
         ----------
         function : object
             An object with ``on_row(row, state, ctx)`` and, where it sets timers, ``on_timer(name, state, ctx)``; or a
-            function of row, state and context. Both give rows: they are generators, or return a list or None. A row comes as
-            the class that the first parameter is annotated with, else as :class:`~krishiv_py.Row`. An optional
-            ``on_end(state, ctx)`` is called once for each key with state, when the input has ended.
+            function of row, state and context. Over several streams that :func:`~krishiv_py.connect` made one, there may be a call
+            for each in place of ``on_row``: ``on_orders`` of a stream ``orders``. All give rows: they are generators, or return a
+            list or None. A row comes as the class that the first parameter is annotated with, else as :class:`~krishiv_py.Row`. An
+            optional ``on_end(state, ctx)`` is called once for each key with state, when the input has ended.
         returns : schema
             The columns of the rows that it gives: a text such as ``"orders bigint"``, an Arrow schema or a class.
         state : type, optional
@@ -269,6 +271,8 @@ class ProcessMethods(OptionMethods):
             raise ColumnError("a column of `returns` is the key or the time", got=shown(doubled[0]), then=then, hint=hint)
         record = None if state is None else state_class(state, as_schema)
         keys = [self._row_schema().field(key) for key in self._draft.keys]
+        source = source_of(self._draft.input.input)
+        union = source if isinstance(source, UnionSource) and source.source_column in known else None
         operation = processing(
             function,
             given,
@@ -284,11 +288,15 @@ class ProcessMethods(OptionMethods):
             late=late,
             renamed=renamed,
             initial=None if initial is None else initial_states(_columns_of(initial), keys, record),
+            streams=[] if union is None else [name for name, _ in union.parts],
+            source="" if union is None else union.source_column,
         )
         if doubled := [f.name for f in operation.state_fields if f.name in self._draft.keys]:
             hint = "give the field another name: ctx.key has the key"
             raise ColumnError("a field of state has the name of a key", got=shown(doubled[0]), hint=hint)
-        if (kind := operation.callbacks.row_class) is not None:
+        for kind in (operation.callbacks.row_class, *(kind for _, kind in operation.callbacks.streams)):
+            if kind is None:
+                continue
             for name in row_fields(kind) or ():
                 if name not in known:
                     raise unknown_column(name, known, f"process(): {kind.__name__}")

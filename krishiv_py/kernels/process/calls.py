@@ -245,7 +245,7 @@ class Calls(StepCalls):
         layout, spec = self.layout, self.layout.spec
         working = dict(zip(spec.keys, layout.key_names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
         visible = [f.name for f in spec.row_schema if f.name in working]
-        read, names = row_reader(self.row_class, spec.row_schema, visible), [working[name] for name in visible]
+        read, names = self._reader(visible), [working[name] for name in visible]
         try:
             return read([rows[name] for name in names])
         except RAISED:  # of the constructor of a user's class
@@ -253,6 +253,26 @@ class Calls(StepCalls):
             self.on_row = partial(_refused, calls.on_row)
             self.on_late = None if calls.on_late is None else partial(_refused, calls.on_late)
             return [self._object(read, rows.select(names).slice(place, 1)) for place in range(rows.num_rows)]
+
+    def _reader(self, visible: list[str]) -> Callable[[list[pa.ChunkedArray]], list[Any]]:
+        """Return what makes objects of rows with these columns."""
+        calls, schema = self.operation.callbacks, self.layout.spec.row_schema
+        if not calls.streams:
+            return row_reader(self.row_class, schema, visible)
+        readers = [(stream, row_reader(kind, schema, visible)) for stream, kind in calls.streams]
+        place = visible.index(calls.source)
+
+        def read(columns: list[pa.ChunkedArray]) -> list[Any]:
+            sources = np.array(columns[place].to_pylist(), object)
+            rows: list[Any] = [None] * len(sources)
+            for stream, one in readers:
+                mine = np.flatnonzero(sources == stream)
+                picked = pa.array(mine)
+                for n, row in zip(mine.tolist(), one([column.take(picked) for column in columns]), strict=True):
+                    rows[n] = stream, row
+            return rows
+
+        return read
 
     def _object(self, read: Callable[[list[pa.ChunkedArray]], list[Any]], row: pa.Table) -> Any:
         """Return a row as the object that the function gets, or what its class raised."""

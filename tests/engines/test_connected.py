@@ -1,0 +1,216 @@
+"""Several keyed streams as one sequence, with a call for each: on the driver, in process and on Spark."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+
+from krishiv_py import Context, MemorySink, PlanError, SchemaError, Session, SideOutputLateEventHandler, connect, count
+from krishiv_py.testing import Driver, stream_of
+from tests.examples import scaled
+
+MOVED, BOUGHT = "user string, at bigint, city string", "buyer string, day bigint, amount bigint, tags array<string>"
+
+
+@attrs.frozen
+class Bought:
+    """A row of one stream."""
+
+    user: str
+    amount: int
+    tags: list[str] | None
+
+
+@attrs.define
+class Place:
+    """Where a user is."""
+
+    city: str | None = None
+
+
+class WithCity:
+    """Amounts with the city of then."""
+
+    def on_moved(self, row: Any, state: Place, ctx: Context) -> None:
+        """Note the city."""
+        state.city = row.city
+        ctx.timer("left", after=20)
+
+    def on_bought(self, row: Bought, state: Place, ctx: Context) -> Any:
+        """Give the amount."""
+        assert isinstance(row, Bought) and ctx.key == row.user
+        if row.amount < 0:
+            ctx.refuse(row, "negative")
+        yield {"amount": row.amount, "city": state.city, "tags": row.tags}
+
+    def on_timer(self, name: str, state: Place, ctx: Context) -> None:
+        """Forget the city."""
+        state.city = None
+
+
+RETURNS = "amount bigint, city string, tags array<string>"
+
+
+def _plan(moved: Any, bought: Any) -> Any:
+    both = connect(moved=moved.watermark("at", 3).key_by("user"), bought=bought.watermark("day", 5).key_by("buyer"))
+    return both.process(WithCity(), returns=RETURNS, state=Place)
+
+
+def _drawn(seed: int) -> list[dict[str, list[dict[str, Any]]]]:
+    draw, now, batches = random.Random(seed), 10, []
+    for _ in range(6):
+        moved, bought = list[dict[str, Any]](), list[dict[str, Any]]()
+        for _ in range(draw.randint(1, 6)):
+            now += draw.choice([0, 0, 1, 4, 15])
+            if draw.random() < 0.4:
+                moved.append({"user": draw.choice("ab"), "at": now - draw.choice([0, 2]), "city": draw.choice("xyz")})
+            else:
+                tags = draw.choice([None, [], ["t"]])
+                row = {"buyer": draw.choice("abc"), "day": now - draw.choice([0, 3]), "amount": draw.randint(0, 9)}
+                bought.append({**row, "tags": tags})
+        batches.append({"moved": moved, "bought": bought})
+    return batches
+
+
+def _wanted(batches: list[dict[str, list[dict[str, Any]]]]) -> list[tuple[Any, ...]]:
+    """Return the results by hand: of equal time purchases come before moves, by the names of the streams."""
+    rows = [("bought", r["buyer"], r["day"], r) for b in batches for r in b["bought"]]
+    rows += [("moved", r["user"], r["at"], r) for b in batches for r in b["moved"]]
+    wanted, city = [], dict[str, tuple[str, int]]()
+    for stream, user, at, row in sorted(rows, key=lambda r: (r[2], r[0])):
+        where, until = city.get(user, (None, 0))
+        if stream == "moved":
+            city[user] = row["city"], at + 20
+        else:
+            wanted.append((at, user, row["amount"], where if at < until else None, row["tags"]))
+    return sorted(wanted, key=repr)
+
+
+def _given(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row[n] for n in ("at", "user", "amount", "city", "tags")) for row in table.to_pylist()), key=repr)
+
+
+def _run(session: Session, batches: list[dict[str, list[dict[str, Any]]]], folder: Path) -> pa.Table:
+    (moved, to_moved), (bought, to_bought) = session.memory_stream(MOVED), session.memory_stream(BOUGHT)
+    sink, plan = MemorySink(), _plan(moved, bought)
+    for half in (batches[:3], batches[3:]):
+        query = plan.start(sink, checkpoint=folder)
+        for batch in half:
+            to_moved.send(batch["moved"])
+            to_bought.send(batch["bought"])
+            query.process_all_available()
+        if half is batches[3:] or half == batches[3:]:
+            to_moved.close()
+            to_bought.close()
+            query.process_all_available()
+        query.stop()
+    return sink.table()
+
+
+@pytest.mark.parametrize("seed", range(scaled(20)))
+def test_rows_of_a_key_are_one_sequence(seed: int) -> None:
+    batches = _drawn(seed)
+    driver = Driver(_plan(stream_of(MOVED), stream_of(BOUGHT)))
+    tables = [driver.send(batch).results for batch in batches]
+    if seed % 2:
+        driver = driver.restarted()
+    assert _given(pa.concat_tables([*tables, driver.close().results])) == _wanted(batches)
+    assert driver.counters["late"] == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_in_process(workers: int, tmp_path: Path) -> None:
+    with Session.in_process(workers=workers) as session:
+        assert _given(_run(session, _drawn(4), tmp_path)) == _wanted(_drawn(4))
+
+
+@pytest.mark.spark
+def test_on_spark(session: Session, tmp_path: Path) -> None:
+    assert _given(_run(session, _drawn(5), tmp_path)) == _wanted(_drawn(5))
+
+
+def test_a_row_that_is_refused_leaves_whole() -> None:
+    late = MemorySink()
+    both = connect(
+        moved=stream_of(MOVED).watermark("at", 0).key_by("user"), bought=stream_of(BOUGHT).watermark("day", 0).key_by("buyer")
+    )
+    noted = both.with_late_event_handler(SideOutputLateEventHandler(late))
+    driver = Driver(noted.process(WithCity(), returns=RETURNS, state=Place))
+    driver.send({"bought": [{"buyer": "a", "day": 1, "amount": -7, "tags": ["x"]}]})
+    (row,) = driver.close().late.to_pylist()
+    assert (row["user"], row["amount"], row["source"], row["reason"]) == ("a", -7, "bought", "negative")
+
+
+def test_other_stages_take_connected_streams() -> None:
+    one, two = (stream_of("k string, at bigint").watermark("at", 0).key_by("k") for _ in range(2))
+    driver = Driver(connect(one=one, two=two).tumbling_window(10).agg(count()))
+    driver.send({"one": [{"k": "a", "at": 1}], "two": [{"k": "a", "at": 2}]})
+    assert driver.close().results["count"].to_pylist() == [2]
+
+
+def _keyed(ddl: str = MOVED, lag: Any = 0) -> Any:
+    return stream_of(ddl).watermark("at", lag).key_by("user")
+
+
+class Half:
+    """A function that lacks a call."""
+
+    def on_a(self, row: Any, state: Any, ctx: Context) -> None:
+        """Take a row."""
+
+
+class Timers:
+    """A stream cannot be called so."""
+
+    def on_timer(self, name: str, state: Any, ctx: Context) -> None:
+        """Take a timer."""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        (lambda: connect(a=_keyed()), PlanError, "connect takes several keyed streams by name"),
+        (lambda: connect(a=_keyed(), b=stream_of(MOVED)), PlanError, "'b' is no keyed stream"),
+        (
+            lambda: connect(a=_keyed(), b=_keyed().tumbling_window(5).agg(count()).key_by("user")),
+            PlanError,
+            "'b' is a stream of results",
+        ),
+        (lambda: connect(a=_keyed(), b=_keyed().allowed_lateness(5)), PlanError, "'b' has options of its own"),
+        (
+            lambda: connect(a=_keyed(), b=stream_of(MOVED).watermark("at", 0).key_by("user", "city")),
+            PlanError,
+            "'b' has another key",
+        ),
+        (
+            lambda: connect(a=_keyed(), b=stream_of(MOVED).watermark("at", 0, clock="row").key_by("user")),
+            PlanError,
+            "the streams go by several clocks",
+        ),
+        (
+            lambda: connect(a=_keyed(), b=_keyed("user string, at bigint, city bigint")),
+            SchemaError,
+            "column 'city' has two types",
+        ),
+        (lambda: connect(a=_keyed(), b=_keyed("user bigint, at bigint")), SchemaError, "column 'user' has two types"),
+        (
+            lambda: connect(a=_keyed(), b=_keyed("user string, at bigint, source string")),
+            SchemaError,
+            "a column of 'b' is called like a key, the time or 'source'",
+        ),
+        (lambda: connect(a=_keyed(), b=_keyed()).process(Half(), returns="n bigint"), PlanError, "has no call for a stream"),
+        (
+            lambda: connect(timer=_keyed(), b=_keyed()).process(Timers(), returns="n bigint"),
+            PlanError,
+            "called like another call",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_at_the_call(wrong: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        wrong()
