@@ -26,6 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 OWN: Final = "own"
+# mypy: disable-error-code="misc"
+# (the base classes are Any where Bytewax is not installed)
 SEND, KEYS, LAG_MS, SILENT_MS = 100_000, 10_000, 1_000, 60_000
 SCHEMA: Final = "key bigint, at timestamp, kind bigint, value bigint"
 SIDES: Final = {
@@ -118,6 +120,7 @@ def by_hand(job: str, data: str, work: str) -> None:
             self.state.update((int(step), int(began), int(value)))
             yield pd.DataFrame({"key": [key[0]] * len(found), "n": found})
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", 2).config("spark.ui.enabled", "false")
     )
@@ -163,7 +166,8 @@ def bytewax(data: str, work: str) -> None:
 
     class Idle(StatefulBatchLogic[Any, Any, Any]):
         def __init__(self, state: Any) -> None:
-            self.rows, self.last = state or (0, 0)
+            given: tuple[int, int] = state or (0, 0)
+            self.rows, self.last = given
 
         def on_batch(self, values: list[int]) -> tuple[list[int], bool]:
             found = []

@@ -31,7 +31,7 @@ import krishiv_py.windows  # noqa: F401  # for krishiv_py.windows.tumbling(...) 
 from krishiv_py import compat, deprecation
 from krishiv_py.api.changes import table_view
 from krishiv_py.api.query import BoundedResult, Query, QueryStatus
-from krishiv_py.api.stages.connected import connect
+from krishiv_py.api.stages.connected import ConnectedStream, connect
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.running import Output
@@ -151,6 +151,7 @@ __all__ = [
     "CheckpointError",
     "ColumnError",
     "ColumnFunction",
+    "ConnectedStream",
     "ConsoleSink",
     "Context",
     "CountByKeyLateEventHandler",

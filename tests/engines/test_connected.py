@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pyarrow as pa
@@ -175,7 +175,7 @@ class Timers:
     ("wrong", "error", "text"),
     [
         (lambda: connect(a=_keyed()), PlanError, "connect takes several keyed streams by name"),
-        (lambda: connect(a=_keyed(), b=stream_of(MOVED)), PlanError, "'b' is no keyed stream"),
+        (lambda: connect(a=_keyed(), b=cast(Any, stream_of(MOVED))), PlanError, "'b' is no keyed stream"),
         (
             lambda: connect(a=_keyed(), b=_keyed().tumbling_window(5).agg(count()).key_by("user")),
             PlanError,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import pyarrow as pa
 
 from krishiv_py.api.computed import visible
@@ -18,15 +19,60 @@ from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
 from krishiv_py.types import type_text
 
+if TYPE_CHECKING:
+    from krishiv_py.api.stages.results import ResultStream
+
 SOURCE: Final = "source"
 """The column with the name of the stream that a row is of."""
 
 
-def connect(**streams: KeyedStream) -> KeyedStream:
+@attrs.frozen(eq=False, repr=False)
+class ConnectedStream(KeyedStream):
+    """Several keyed streams as one; see :func:`~krishiv_py.connect`.
+
+    Examples
+    --------
+    >>> from krishiv_py import connect
+    >>> from krishiv_py.testing import stream_of
+    >>> one, two = (stream_of("user string, at bigint").watermark("at", 0).key_by("user") for _ in range(2))
+    >>> connect(one=one, two=two).keys
+    ('user',)
+    """
+
+    def process(self, function: Any, **options: Any) -> ResultStream:
+        """Call a function of your own for the rows and the timers of each key; see :meth:`KeyedStream.process`.
+
+        Parameters
+        ----------
+        function : object
+            An object with a call for each stream, such as ``on_orders(row, state, ctx)`` for the rows of ``orders``, or one
+            that :meth:`KeyedStream.process` takes.
+        options : object
+            Those of :meth:`KeyedStream.process`.
+
+        Examples
+        --------
+        >>> from krishiv_py import connect
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> class Both:
+        ...     def on_one(self, row, state, ctx):
+        ...         yield {"of": "one"}
+        ...     def on_two(self, row, state, ctx):
+        ...         yield {"of": "two"}
+        >>> one, two = (stream_of("user string, at bigint").watermark("at", 0).key_by("user") for _ in range(2))
+        >>> driver = Driver(connect(one=one, two=two).process(Both(), returns="of string"))
+        >>> _ = driver.send({"two": [{"user": "a", "at": 1}], "one": [{"user": "a", "at": 1}]})
+        >>> driver.close().results["of"].to_pylist()
+        ['one', 'two']
+        """
+        return super().process(function, **options)
+
+
+def connect(**streams: KeyedStream) -> ConnectedStream:
     """Return several keyed streams as one, with the lag of each: rows of a key are one sequence (SEMANTICS §14.6).
 
-    It is the union of their rows. The keys and the time are called as in the first stream; a column that a stream lacks is null in
-    its rows, and the column ``source`` has its name. A process function over it may have a call for each stream, such as
+    It is the union of their rows. The keys and the time are called as in the first stream; a column that a stream lacks is null
+    in its rows, and the column ``source`` has its name. A process function over it may have a call for each stream, such as
     ``on_orders`` and ``on_payments``; rows of equal time come in the order of the names.
 
     Parameters
@@ -82,7 +128,8 @@ def connect(**streams: KeyedStream) -> KeyedStream:
         assert isinstance(spec, WatermarkSpec)
         marks = marks.source(name, WatermarkSpec(spec.lag_us))
     union = union_of(parts, SOURCE, first._runner)
-    return union.with_watermark(marks, time, source_column=SOURCE).key_by(*keys)
+    keyed = union.with_watermark(marks, time, source_column=SOURCE).key_by(*keys)
+    return ConnectedStream(keyed._draft, keyed._runner)
 
 
 def _check(name: str, stream: object) -> None:

@@ -169,10 +169,11 @@ class ProcessMethods(OptionMethods):
         ----------
         function : object
             An object with ``on_row(row, state, ctx)`` and, where it sets timers, ``on_timer(name, state, ctx)``; or a
-            function of row, state and context. Over several streams that :func:`~krishiv_py.connect` made one, there may be a call
-            for each in place of ``on_row``: ``on_orders`` of a stream ``orders``. All give rows: they are generators, or return a
-            list or None. A row comes as the class that the first parameter is annotated with, else as :class:`~krishiv_py.Row`. An
-            optional ``on_end(state, ctx)`` is called once for each key with state, when the input has ended.
+            function of row, state and context. Over several streams that :func:`~krishiv_py.connect` made one, there may be a
+            call for each in place of ``on_row``: ``on_orders`` of a stream ``orders``. All give rows: they are generators, or
+            return a list or None. A row comes as the class that the first parameter is annotated with, else as
+            :class:`~krishiv_py.Row`. An optional ``on_end(state, ctx)`` is called once for each key with state, when the input
+            has ended.
         returns : schema
             The columns of the rows that it gives: a text such as ``"orders bigint"``, an Arrow schema or a class.
         state : type, optional
