@@ -78,6 +78,17 @@ class KeyRows:
         """Return how many keys there are."""
         return len(self.begins) - 1
 
+    def part(self, low: int, high: int) -> KeyRows:
+        """Return the keys from `low` to before `high`; their rows begin at 0."""
+        first, stop = np.searchsorted(self.found, [low, high])
+        return KeyRows(
+            self.keys.slice(low, high - low),
+            self.begins[low : high + 1] - self.begins[low],
+            self.stored.slice(first, stop - first),
+            self.found[first:stop] - low,
+            lambda place: self.shown(low + place),
+        )
+
     def numbers(self, column: str, default: int) -> Ints:
         """Return a column of numbers, with a default for keys that are not known."""
         values = np.full(self.n, default, np.int64)

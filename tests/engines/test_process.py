@@ -139,6 +139,22 @@ def _counting(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]
     return calls
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_p21_a_timer_fires_once_after_a_restart(workers: int, tmp_path: Path) -> None:
+    given = list[dict[str, Any]]()
+    with Session.in_process(workers=workers) as session:
+        stream, sender = session.memory_stream("k string, at bigint")
+        plan = stream.watermark("at", 0).key_by("k").process(Sessions(), returns="rows bigint", state=Count)
+        for at in (0, 5, 15, 16, 40):  # due at 15
+            sink = MemorySink()
+            query = plan.start(sink, checkpoint=tmp_path / "c")
+            sender.send([{"k": "a" if at < 10 else "b", "at": at}])
+            query.process_all_available()
+            query.stop()
+            given += [] if (rows := sink.table()) is None else [row for row in rows.to_pylist() if row["k"] == "a"]
+    assert given == [{"k": "a", "at": 15, "rows": 2}]
+
+
 @attrs.define
 class Older:
     """State before a change."""
@@ -310,7 +326,7 @@ def test_state_follows_a_field_that_was_renamed(tmp_path: Path) -> None:
         assert "was state" not in str(now.explain(against=tmp_path / "again"))
 
 
-def test_state_follows_its_class_by_field_name(tmp_path: Path) -> None:
+def test_p25_state_follows_its_class_by_field_name(tmp_path: Path) -> None:
     def seen(row: Row, state: Any, ctx: Context) -> list[dict[str, str]]:
         state.n += 1
         return [{"what": repr(state)}]

@@ -98,6 +98,14 @@ class StepCalls:
         if n:
             self.counters[name] = self.counters.get(name, 0) + n
 
+    def add(self, part: StepCalls, first_key: int, first_row: int) -> None:
+        """Take what came of the calls for some of the keys, from `first_key` on, whose rows begin at `first_row`."""
+        self.given += [(of + first_key, times, columns) for of, times, columns in part.given]
+        for key, place, reason in part.refused:
+            self.refused.append((key + first_key, place + first_row if place >= 0 else place - first_key, reason))
+        for name, n in part.counters.items():
+            self.count(name, n)
+
     def place_of(self, key: int, time_us: int) -> str:
         """Return a key and a time for the text of an error."""
         return f"{self.keys.shown(key)} at {time_of(time_us, self.kind)}"

@@ -5,7 +5,7 @@ Of each key the operator keeps the state of the user's class, as typed columns, 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import attrs
 import numpy as np
@@ -19,13 +19,16 @@ from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import NEVER, KeyRows, OrderedOperator, OrderedStep
 from krishiv_py.kernels.process.calls import Calls, StepCalls
 from krishiv_py.kernels.process.rounds import Rounds
-from krishiv_py.kernels.process.states import CALLED, CHANGED, FIRED, TIMERS, by_clock
+from krishiv_py.kernels.process.states import CALLED, CHANGED, FIRED, TIMERS, KeyUpdates, by_clock
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.processing import Processing
 from krishiv_py.plan.schema import TimeKind
+
+_KEYS_AT_ONCE: Final = 1 << 16
+"""So many keys have their state as objects, or columns, at a time; each takes about a kilobyte."""
 
 
 class ProcessOperator(OrderedOperator):
@@ -58,8 +61,19 @@ class ProcessOperator(OrderedOperator):
         if self.operation.takes_late:
             late = self.late_rows(step, rows)
             keys, rows, late_begins = _late_last(keys, rows, late)
-        calls = made(self.layout, keys, rows, step.moment, step.horizon, step.due_us, late_begins)
-        updates = calls.run()
+        force = step.moment, step.horizon, step.due_us
+        most = keys.n if self.operation.takes_late else _KEYS_AT_ONCE
+        if keys.n <= most:
+            calls: StepCalls = made(self.layout, keys, rows, *force, late_begins)
+            updates = calls.run()
+        else:
+            calls, parts = StepCalls(self.layout, keys, rows, *force), list[KeyUpdates]()
+            for low in range(0, keys.n, most):
+                part, first_row = keys.part(low, min(low + most, keys.n)), int(keys.begins[low])
+                some = made(self.layout, part, rows.slice(first_row, int(part.begins[-1])), *force)
+                parts.append(some.run())
+                calls.add(some, low, first_row)
+            updates = KeyUpdates.joined(parts)
         calls.count("late_passed", int(np.count_nonzero(late)))
         has, first = updates.has, updates.soonest(clock=False)
         if self.operation.ttl_us is not None:

@@ -84,6 +84,19 @@ class KeyUpdates:
         """Return how many keys there are."""
         return len(self.has)
 
+    @classmethod
+    def joined(cls, parts: Sequence[KeyUpdates]) -> KeyUpdates:
+        """Return those of keys that were called in parts, one after the other."""
+        before = np.cumsum([0, *(part.n for part in parts)])
+        return cls(
+            np.concatenate([part.has for part in parts]),
+            np.concatenate([part.owners + low for part, low in zip(parts, before.tolist(), strict=False)]),
+            pa.concat_arrays([part.names for part in parts]),
+            np.concatenate([part.times for part in parts]),
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("called", "fired", "changed")),
+            [pa.concat_arrays(each) for each in zip(*(part.fields for part in parts), strict=True)],
+        )
+
     def soonest(self, *, clock: bool) -> Ints:
         """Return when the first timer of each key is due, of those by the clock or of the others."""
         first = np.full(self.n, NEVER, np.int64)

@@ -86,7 +86,7 @@ def _said(table: Any) -> list[Any]:
 
 @pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize("seed", range(scaled(150)))
-def test_every_step_is_that_of_the_reference(seed: int, asked: bool) -> None:
+def test_m29_every_step_is_that_of_the_reference(seed: int, asked: bool) -> None:
     draw = random.Random(f"{seed} {asked}")
     spec, lag, lateness = random_spec(draw, asked=asked), draw.choice([0, 4]), draw.choice([0, 3])
     batches = _rows_of(draw, lag)

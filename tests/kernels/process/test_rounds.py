@@ -56,7 +56,7 @@ class Both(RandomRounds, Random):
 
 @pytest.mark.parametrize("few", [0, 3])
 @pytest.mark.parametrize("seed", range(scaled(30)))
-def test_rounds_are_rows(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p23_rounds_are_rows(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "FEW", few)
     monkeypatch.setattr(rounds, "LONG", 2)
     draw = random.Random(seed)
