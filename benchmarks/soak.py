@@ -24,7 +24,8 @@ import psutil
 import pyarrow as pa
 from attrs import frozen
 
-from krishiv_py import ParquetSink, Session, SideOutputLateEventHandler, count, own_process
+from benchmarks import ordered
+from krishiv_py import ParquetSink, Session, SideOutputLateEventHandler, count, own_process, step
 from krishiv_py import sum as total
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
@@ -46,12 +47,18 @@ def _joined(stream: Stream) -> ResultStream:
     return stream.watermark("at", 5_000).interval_join(other, on={"user": "customer"}, lower=-500, upper=500, how="left")
 
 
+_ENDLESS: Final = step("began", "amount < 50").followed_by(step("never", "amount > 1000000"))
 JOBS: Final[Mapping[str, Plan]] = {
     "tumbling": lambda s: s.watermark("at", 5_000).key_by("user").tumbling_window(10_000).agg(count(), total("amount")),
     "session": lambda s: s.watermark("at", 5_000).key_by("user").session_window(1_500).agg(count(), total("amount")),
     "lookback": lambda s: s.watermark("at", 5_000).key_by("user").lookback_window(3_000).agg(count(), total("amount")),
     "dedup": lambda s: s.watermark("at", 5_000).drop_duplicates("user", "amount", within=3_000),
     "join": _joined,
+    "process": lambda s: (
+        s.watermark("at", 5_000).key_by("user").process(ordered.ByRow(), returns="rows bigint", state=ordered.Seen)
+    ),
+    "absence": lambda s: s.watermark("at", 5_000).key_by("user").absent(8_000, repeat=5_000, forget_after=20_000),
+    "pattern": lambda s: s.watermark("at", 5_000).key_by("user").match(_ENDLESS, max_rows_per_key=50),
 }
 
 

@@ -87,13 +87,18 @@ class KeyUpdates:
     @classmethod
     def joined(cls, parts: Sequence[KeyUpdates]) -> KeyUpdates:
         """Return those of keys that were called in parts, one after the other."""
-        before = np.cumsum([0, *(part.n for part in parts)])
+        before = np.cumsum([0, *(part.n for part in parts)]).tolist()
+        called, fired, changed = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("called", "fired", "changed")
+        )
         return cls(
             np.concatenate([part.has for part in parts]),
-            np.concatenate([part.owners + low for part, low in zip(parts, before.tolist(), strict=False)]),
+            np.concatenate([part.owners + low for part, low in zip(parts, before, strict=False)]),
             pa.concat_arrays([part.names for part in parts]),
             np.concatenate([part.times for part in parts]),
-            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("called", "fired", "changed")),
+            called,
+            fired,
+            changed,
             [pa.concat_arrays(each) for each in zip(*(part.fields for part in parts), strict=True)],
         )
 
