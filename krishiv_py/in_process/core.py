@@ -275,6 +275,7 @@ class Core:
         self.plan = plan
         self.workers = workers or Workers()
         self.stages = [ProcessStage.of(stage, self.workers) for stage in plan.stages]
+        self._by_clock = [stage for stage in self.stages if stage.spec.operation.has_clock_deadlines]
         for stage in self.stages:
             stage.begin()
         self.clocks = Clocks(plan.clocks)
@@ -291,7 +292,9 @@ class Core:
     @property
     def clock_due_us(self) -> int | None:
         """Return the processing time at which something is due though no row comes; None where nothing is."""
-        due = (b.clock_due_us for s in self.stages if s.spec.operation.has_clock_deadlines for b in s.buckets)
+        if not self._by_clock:
+            return None
+        due = (bucket.clock_due_us for stage in self._by_clock for bucket in stage.buckets)
         return min((us for us in due if us is not None), default=None)
 
     def moment(self, now_us: int, begun_us: int | None) -> Moment:
