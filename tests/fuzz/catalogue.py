@@ -410,6 +410,11 @@ def _stages() -> Iterator[Call]:
     absent = {"after": 5, "repeat": 5, "recovered": True, "forget_after": 50, "at_end": "seen"}
     absent |= {"expected": ["a", "b"], "start": 5, "clock": "both"}
     yield Call("absent", lambda: timed().key_by("user").absent, absent)
+    both = kv.connect(a=timed().key_by("user"), b=timed().key_by("user"))
+    logic_of_both = {"function": doubled, "returns": "twice bigint"}
+    yield Call(
+        "ConnectedStream.process", lambda: lambda function, returns: both.process(function, returns=returns), logic_of_both
+    )
     yield Call("connect", lambda: lambda a, b: kv.connect(a=a, b=b), {"a": timed().key_by("user"), "b": timed().key_by("user")})
     yield Call("Context", lambda: kv.Context, {"key": "a", "time": 5})
     yield Call("Context.timer", lambda: kv.Context("a", 5).timer, {"name": "idle", "after": 5})
