@@ -13,15 +13,17 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.kernels.changes.net import without_unchanged
 from krishiv_py.kernels.columns.layout import Layout, handed_columns
 from krishiv_py.kernels.columns.steps import prefixed
 from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Section
 from krishiv_py.plan.aggregates.selections import WholeSince
+from krishiv_py.plan.changes import OP, Changelog
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.expressions.expr import Col
-from krishiv_py.plan.nodes import Node, Project
+from krishiv_py.plan.nodes import Filter, Node, Project
 
 
 class WrappingOperator:
@@ -78,6 +80,8 @@ class ProjectedOperator(AroundOperator):
         more = ((own, Col(name)) for own, name in zip(self.schema.names[len(spec.output) :], names[first:], strict=True))
         self.computes = None if plain else Project(Node(), (*spec.output, *more))
         """The step that computes columns, where they are not all there."""
+        left_out = {*range(first)} - {*self.picked}
+        self.nets = _gives_changes(spec, self.schema) and (not plain or bool(left_out))
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`; columns that are results have their names."""
@@ -88,8 +92,10 @@ class ProjectedOperator(AroundOperator):
     def changed(self, results: pa.Table) -> pa.Table:
         """Return the results as the columns of the plan."""
         if self.computes is None:
-            return pa.Table.from_arrays([results.column(i) for i in self.picked], schema=self.schema)
-        return prefixed((self.computes,), results).cast(self.schema)
+            given = pa.Table.from_arrays([results.column(i) for i in self.picked], schema=self.schema)
+        else:
+            given = prefixed((self.computes,), results).cast(self.schema)
+        return without_unchanged(given) if self.nets else given
 
 
 class HandingOnOperator(AroundOperator):
@@ -103,9 +109,20 @@ class HandingOnOperator(AroundOperator):
 class StepsAfterOperator(AroundOperator):
     """An operator whose results go through stateless steps."""
 
+    def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
+        super().__init__(spec, inner)
+        self.nets = _gives_changes(spec, self.schema) and not all(isinstance(step, Filter) for step in spec.after)
+
     def changed(self, results: pa.Table) -> pa.Table:
         """Return the results after the steps."""
-        return prefixed(self.spec.after, results).cast(self.schema)
+        given = prefixed(self.spec.after, results).cast(self.schema)
+        return without_unchanged(given) if self.nets else given
+
+
+def _gives_changes(spec: OperatorSpec, schema: pa.Schema) -> bool:
+    """Return whether results are the net change of a table, which says nothing of rows that are as they were (§16.3)."""
+    each = isinstance(spec.operation, Changelog) and spec.operation.each
+    return spec.operation.takes_changes and OP in schema.names and not each
 
 
 class WholeOperator(WrappingOperator):

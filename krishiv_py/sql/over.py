@@ -130,7 +130,7 @@ def _first(rows: Relation, ranking: Ranking, most: int, env: Env) -> Relation:
         then = "such ranks would never be final"
         hint = "put both window_start and window_end into PARTITION BY"
         raise PlanError("rows are ranked over more than one window", got=ranking.node.sql("spark"), then=then, hint=hint)
-    return _of_identities(rows, ranking, most, partition, env)
+    return _of_rows(rows, ranking, most, partition, env)
 
 
 def _role(node: sg.Expression, rows: Relation) -> Role | None:
@@ -248,47 +248,27 @@ def _with_time(columns: tuple[Column, ...]) -> tuple[Column, ...]:
     return (*columns, Column(None, "window_time", "window_time", "time", hidden=True))
 
 
-def _of_identities(rows: Relation, ranking: Ranking, most: int, partition: list[sg.Expression], env: Env) -> Relation:
-    """Return the first row of each identity."""
-    ordered, *more = _orders(ranking)
-    order = rows.resolved(ordered.this)
-    first = not more and isinstance(order, sg.Column) and order.name in rows.times and not ordered.args.get("desc")
-    if most != 1 or not first or not partition:
-        raise PlanError(
-            "ranks over a whole stream would never be final",
-            got=ranking.node.sql("spark"),
-            then="a row that is given could lose its rank to a later one",
-            hint="rank in windows: PARTITION BY window_start, window_end; or take the first row of each identity: "
-            f"ROW_NUMBER() OVER (PARTITION BY id ORDER BY {rows.event_time or 'ts'}) with {ranking.name} = 1",
-        )
-    stream, names = rows.stream, []
-    for node in partition:
-        expr = expr_of(node)
-        names.append(expr.name if isinstance(expr, Col) else free("identity", stream.schema.names))
-        if not isinstance(expr, Col):
-            stream = stream.with_column(names[-1], expr)
-    results = deduplicated(attrs.evolve(rows, stream=stream, ranking=None), names, env, ranking.node.sql("spark"))
-    rank = free(ranking.name, results.schema.names)
-    columns = tuple(attrs.evolve(c, actual=rank, role=None) if c.role == "rank" else c for c in results.columns)
-    return attrs.evolve(results, stream=results.stream.with_column(rank, lit(1)), columns=columns)
+def _of_rows(rows: Relation, ranking: Ranking, most: int, partition: list[sg.Expression], env: Env) -> Relation:
+    """Return the first rows of each partition: the first arrival of an identity, or a table that changes."""
+    orders = _ranked_by(rows, ranking)
+    first = len(orders) == 1 and orders[0].smallest and isinstance(orders[0].by, Col) and orders[0].by.name in rows.times
+    deduplicates = most == 1 and first and partition and env.within_us is not None
+    stream, names = _keyed(partition, rows.stream, list(rows.schema.names))
+    rank = free(ranking.name, stream.schema.names)
+    if deduplicates:
+        results = deduplicated(attrs.evolve(rows, stream=stream, ranking=None), names, env)
+        columns = tuple(attrs.evolve(c, actual=rank, role=None) if c.role == "rank" else c for c in results.columns)
+        return attrs.evolve(results, stream=results.stream.with_column(rank, lit(1)), columns=columns)
+    keyed = stream.key_by(*names) if names else stream
+    table = keyed._as_table()._top_rows(most, [(order.by, not order.smallest) for order in orders], rank)
+    return Relation(
+        table, tuple(attrs.evolve(c, actual=rank if c.role == "rank" else c.actual, role=None) for c in rows.columns)
+    )
 
 
-def deduplicated(rows: Relation, names: list[str], env: Env, got: str) -> Relation:
-    """Return the first arrival of each identity, within what SET said.
-
-    Raises
-    ------
-    PlanError
-        Where nothing was set.
-    """
-    if env.within_us is None:
-        raise PlanError(
-            "rows of an endless stream are distinct for some time only",
-            got=got,
-            then="every row would have to be kept",
-            hint="SET deduplication.within = INTERVAL '10' MINUTE right before the query (it holds for one query), or keep "
-            "distinct rows of windows: SELECT DISTINCT window_start, window_end, ... FROM TABLE(TUMBLE(...))",
-        )
+def deduplicated(rows: Relation, names: list[str], env: Env) -> Relation:
+    """Return the first arrival of each identity, within what SET said."""
+    assert env.within_us is not None
     env.used.append(f"deduplication.within = {show_us(env.within_us)}")
     within = dt.timedelta(microseconds=env.within_us)
     timed = rows.timed(rows.stream, env.lag_us)

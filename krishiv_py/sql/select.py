@@ -85,14 +85,15 @@ def rows_of(tree: Query, env: Env, *, top: bool = False) -> Relation | ResultStr
     for over in [w for e in tree.expressions for w in e.find_all(sg.Window)] if group else ():
         name = "ROW_NUMBER" if isinstance(over.this, sg.RowNumber) else "OVER"
         raise refused(f"{name} with GROUP BY", over.sql("spark"), "write OVER in a query around this one, or ranks in QUALIFY")
-    if group or aggregated or (distinct and _in_windows(tree, rows)):
+    if group or aggregated or (distinct and (env.within_us is None or _in_windows(tree, rows))):
+        tree = _with_names(tree, rows) if distinct else tree
         return grouped(tree, rows, condition, env.lag_us, top=top)
     if tree.args.get("having") is not None:
         raise no_group(tree)
     rows_mapped = mapped(tree, rows, condition)
     if not distinct:
         return rows_mapped
-    return deduplicated(rows_mapped, [c.actual for c in rows_mapped.visible if c.actual is not None], env, tree.sql("spark"))
+    return deduplicated(rows_mapped, [c.actual for c in rows_mapped.visible if c.actual is not None], env)
 
 
 def inner(tree: Query, env: Env) -> Relation:
@@ -237,6 +238,20 @@ def _starred(node: sg.Expression, rows: Relation) -> list[Column]:
         tables = sorted({c.table for c in rows.visible if c.table})
         raise PlanError("this is not a table of the query", got=node.sql("spark"), hint=f"the tables are: {', '.join(tables)}")
     return columns
+
+
+def _with_names(tree: sg.Select, rows: Relation) -> sg.Select:
+    """Return a query with the names of the columns in the place of ``*``."""
+    items: list[sg.Expression] = []
+    for item in tree.expressions:
+        node = item.unalias().unnest()
+        if isinstance(node, sg.Star) or (isinstance(node, sg.Column) and isinstance(node.this, sg.Star)):
+            items += [sg.column(c.name, table=c.table, quoted=True) for c in _starred(node, rows)]
+        else:
+            items.append(item)
+    changed = tree.copy()
+    changed.set("expressions", items)
+    return changed
 
 
 def _distinct(columns: list[Column]) -> None:

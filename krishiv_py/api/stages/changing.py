@@ -121,13 +121,22 @@ class TableMethods(OptionMethods):
         >>> [(row["op"], row["bid"]) for row in driver.send([{"item": "pen", "bid": 9}]).results.to_pylist()]
         [('-D', 5), ('+I', 9)]
         """
-        a_number(n, "n", 1, "pass how many rows, 1 to 10 000", most=10_000)
         a_switch(smallest, "smallest")
+        order = orders_of(by, self._rows_ranked(), "top_rows(by)")
+        return self._top_rows(n, [(expr, not smallest) for expr in order], rank)
+
+    def _rows_ranked(self) -> pa.Schema:
+        """Return the schema of the rows that ranks are of."""
         rows = pa.schema([field for field in self._row_schema() if not field.name.startswith(RESERVED)])
         kinds = source_of(self._draft.input).envelope
         own = pa.schema([field for field in rows if field.name not in kinds])
         refuse_kind(own.names, "top_rows")
-        order = orders_of(by, own, "top_rows(by)")
+        return own
+
+    def _top_rows(self, n: int, order: Sequence[tuple[Expr, bool]], rank: str | None) -> ResultStream:
+        """Give the first rows by values, each with whether the largest comes first."""
+        a_number(n, "n", 1, "pass how many rows, 1 to 10 000", most=10_000)
+        own = self._rows_ranked()
         if not order:
             raise PlanError("top_rows() needs what ranks rows", got="no column", hint='write by="total"')
         if rank is not None:
@@ -138,9 +147,10 @@ class TableMethods(OptionMethods):
                 )
         others = (field for field in own if field.name not in self._draft.keys and not pa.types.is_nested(field.type))
         ties = tuple(field.name for field in others if not pa.types.is_null(field.type))
-        ranked = [(sequence_name(number), expr) for number, expr in enumerate(order)]
-        node = Project(self._draft.input.input, (*((name, col(name)) for name in rows.names), *ranked))
-        texts = tuple((python_text(expr), not smallest) for expr in order)
+        ranked = [(sequence_name(number), expr) for number, (expr, _) in enumerate(order)]
+        names = [name for name in self._row_schema().names if not name.startswith(RESERVED)]
+        node = Project(self._draft.input.input, (*((name, col(name)) for name in names), *ranked))
+        texts = tuple((python_text(expr), largest) for expr, largest in order)
         draft = attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, input=node))
         return self._results(draft.doing(TopRows(n, texts, ties, rank)))
 

@@ -99,6 +99,22 @@ def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     return pa.array([None if value is None else repr(value) for value in column.to_pylist()], pa.string())
 
 
+def without_unchanged(changes: pa.Table) -> pa.Table:
+    """Return changes without rows that are withdrawn and given again as they were: a step has left out what has changed."""
+    gone = pc.starts_with(changes[OP], "-").to_numpy(zero_copy_only=False)
+    if not gone.any() or gone.all():
+        return changes
+    rows = changes.drop_columns([OP])
+    groups = group([comparable(rows[name]) for name in rows.column_names], rows.num_rows)
+    members = 2 * groups.ids + gone
+    counts = np.bincount(members, minlength=2 * groups.n)
+    order = stable_order(members)
+    before = np.empty(len(order), np.int64)
+    before[order] = np.arange(len(order)) - (np.cumsum(counts) - counts)[members[order]]
+    left = before >= np.minimum(counts[0::2], counts[1::2])[groups.ids]
+    return changes if left.all() else pick(changes, np.flatnonzero(left))
+
+
 def content_of(changes: pa.Table) -> pa.Table:
     """Return the rows that are left after some changes, in the order in which they were given last, without their kind."""
     rows = changes.drop_columns([OP])
