@@ -16,8 +16,8 @@ from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.expressions.expr import Expr, Field, coalesce, col, lit, when
 from krishiv_py.types import type_text
 
-_UP: Final = frozenset({"+I", "+U", "I", "U", "insert", "update"})
-_DOWN: Final = frozenset({"-U", "-D", "D", "delete"})
+_UP: Final = ("+I", "+U", "I", "U", "insert", "update")
+_DOWN: Final = ("-U", "-D", "D", "delete")
 _DEBEZIUM: Final[Mapping[str, bool]] = {"c": True, "r": True, "u": True, "d": False}
 
 

@@ -70,6 +70,7 @@ def plan_html(plan: PlanOutline) -> str:
 _TITLES: Final = {
     **{"WindowAggregate": "Windowed aggregation", "Join": "Join", "Deduplicate": "Deduplication", "Rows": "Rows"},
     **{"Process": "Process function", "Absence": "Absence", "Match": "Pattern", "Previous": "Rows before"},
+    **{"Changelog": "Changelog", "Aggregate": "Aggregates of all rows", "TopRows": "First rows"},
 }
 
 
@@ -81,7 +82,8 @@ def _title(plan: PlanOutline) -> str:
 def _checked(stage: CheckedStage) -> list[tuple[str, str]]:
     kept = [("keeps", _code("; ".join(stage.keeps)))] if stage.keeps else []
     depends = [("depends on", html.escape(" and ".join(stage.depends)))] if stage.depends else []
-    return [("time", _code(stage.time)), ("reads", _code(", ".join(stage.reads))), *kept, *depends]
+    changes = [("takes", html.escape(stage.takes)), ("gives", html.escape(stage.gives))] if stage.gives else []
+    return [("time", _code(stage.time)), ("reads", _code(", ".join(stage.reads))), *changes, *kept, *depends]
 
 
 def query_html(name: str, status: str, progress: Progress, problem: str | None = None, times: str = "") -> str:

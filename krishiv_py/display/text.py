@@ -49,6 +49,7 @@ def _checked(stage: CheckedStage) -> list[str]:
         f"rows      {', '.join(shown[:_COLUMNS])}{more}",
         f"reads     {', '.join(stage.reads[:_COLUMNS])}{' …' if len(stage.reads) > _COLUMNS else ''}",
         f"time      {stage.time}",
+        *([f"takes     {stage.takes}", f"gives     {stage.gives}"] if stage.gives else []),
         *([f"keeps     {'; '.join(stage.keeps)}"] if stage.keeps else []),
         *([f"depends   on {', and '.join(stage.depends)}"] if stage.depends else []),
     ]

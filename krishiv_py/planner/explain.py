@@ -171,6 +171,8 @@ class CheckedStage:
         The aggregates whose state grows with the rows of a window, and what it holds.
     depends : tuple of str
         What its results depend on besides the rows, their order by event time and the plan.
+    takes, gives : str
+        Where its results change: whether its rows do, and how results are changed.
     """
 
     name: str
@@ -179,6 +181,8 @@ class CheckedStage:
     time: str
     keeps: tuple[str, ...] = ()
     depends: tuple[str, ...] = ()
+    takes: str = ""
+    gives: str = ""
 
 
 @attrs.frozen
@@ -206,7 +210,9 @@ class PlanOutline:
 _WHAT: Final = {
     "Join": "join",
     "Deduplicate": "deduplication",
-    **{heading: heading.lower() for heading in ("Process", "Absence", "Match", "Previous")},
+    **{heading: heading.lower() for heading in ("Process", "Absence", "Match", "Previous", "Changelog")},
+    "TopRows": "first rows",
+    "Aggregate": "over",
 }
 """The names in the flow of operations that are not windows, by their heading."""
 
@@ -254,7 +260,26 @@ def _checked(stage: StagePlan) -> CheckedStage:
         time=f"{time} ({spec.time_kind}, resolution {spec.tick_us} µs)" if time else "none is needed",
         keeps=tuple(f"{k.keeps} of {c}" for c, k in zip(spec.aggs, stage.layout.kernels, strict=True) if k.keeps),
         depends=tuple(_depends(stage)),
+        **_changes(stage),
     )
+
+
+_GIVES: Final = {
+    "retractions": "+I for a new result, -U and +U for one that changes, -D for one that is gone",
+    "updates": "the new one of a result that changes, in the place of the one before",
+}
+
+
+def _changes(stage: StagePlan) -> dict[str, str]:
+    """Return what a stage takes and gives, where its results change (SEMANTICS §16)."""
+    operation, emit = stage.spec.operation, stage.spec.options.emit_mode
+    if stage.stateless or emit not in _GIVES:
+        return {}
+    apart = operation.apart_by
+    names = ", ".join((*stage.spec.keys, *apart[0])) if apart else ""
+    by = f"results by {names}: " if names else "one result: " if apart == ((),) else ""
+    takes = "rows that are added and taken back" if stage.spec.changes else "rows that are added"
+    return {"takes": takes, "gives": f"{by}{_GIVES[emit]}"}
 
 
 def _depends(stage: StagePlan) -> Iterator[str]:
@@ -272,13 +297,15 @@ def _depends(stage: StagePlan) -> Iterator[str]:
 
 def _flow(node: Stage) -> tuple[Part, ...]:
     source, steps = source_of(node.input), prefix_of(node.input)
-    if not node.input.column:
-        parts = (Part(step.title.lower(), step.detail()) for step in steps)
-        return (Part("source", f"{source.title} {source.detail()}".rstrip()), *parts)
-    return (
+    rows = (
         Part("source", f"{source.title} {source.detail()}".rstrip()),
         *(Part(step.title.lower(), step.detail()) for step in steps),
-        Part("watermark", named_time(node.input.detail())),
+    )
+    if not node.input.column and not node.operation.takes_changes:
+        return rows
+    return (
+        *rows,
+        *([Part("watermark", named_time(node.input.detail()))] if node.input.column else []),
         Part("key", node.shown_keys),
         Part(_WHAT.get(node.heading, "window"), node.operation.describe()),
         *([Part("aggregates", node.shown_aggs)] if node.shown_aggs else []),

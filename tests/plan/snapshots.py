@@ -72,6 +72,14 @@ PLANS: Final[dict[str, Callable[[], kv.ResultStream | kv.Stream]]] = {
     ),
     "rows": lambda: ROWS.filter("amount > 0").select("user", cents="amount * 100"),
     "distinct": lambda: KEYED.windowed_by(kv.SlidingWindows.of("10 s")).agg(*AGGS),
+    "table": lambda: (
+        stream_of("op string, id bigint, city string")
+        .from_changelog("log", key="id")
+        .filter(kv.col("city").isin({"Ulm", "Rom", "Bonn"}))
+        .key_by("city")
+        .agg(n=kv.count())
+        .top_rows(2, by="n", rank="place")
+    ),
     "two_stages": lambda: (
         KEYED.tumbling_window("1 s")
         .agg(*AGGS)

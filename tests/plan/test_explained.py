@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -163,6 +167,20 @@ def test_a_session_in_process_explains_what_it_runs() -> None:
         query = counts.start(kv.MemorySink())
         assert query.explain().startswith(counts.explain())
         assert "in process" in counts.explain() and "kept in the checkpoint" in counts._repr_html_() + counts.explain()
+
+
+def test_a_plan_is_the_same_in_every_process() -> None:
+    program = (
+        "from krishiv_py.planner.explain import outline_of\n"
+        "from tests.plan.snapshots import PLANS\n"
+        "for plan in PLANS.values(): print(plan().explain(), outline_of(plan()._plan('streaming')))"
+    )
+    root = Path(__file__).parents[2]
+    texts = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=root, env=environment, check=True)
+        for environment in ({**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)} for seed in ("1", "2"))
+    ]
+    assert texts[0].stdout == texts[1].stdout
 
 
 def test_every_snapshot_has_its_plan() -> None:

@@ -240,6 +240,8 @@ class Expr(FunctionMethods, Namespaces):
         only: Any = values[0] if len(values) == 1 else None
         many = isinstance(only, (list, tuple, set, frozenset, range)) or is_array(only)
         listed_ = tuple(only) if many else values
+        if isinstance(only, (set, frozenset)):  # whose order is another one in each process, and a plan has one text
+            listed_ = tuple(sorted(only, key=lambda value: (type(value).__name__, repr(value))))
         for value in listed_:
             if not is_scalar(value):
                 hint = "write .isin(1, 2), or compare columns with == and |"
