@@ -61,13 +61,13 @@ class _Piece:
 
 
 @attrs.define(eq=False)
-class _Known:
+class _LanePieces:
     """Holds the pieces of each lane. It stays behind when the source is sent to a task."""
 
     lanes: dict[str, list[_Piece]] | None = None
     check: int = 0
 
-    def __reduce__(self) -> tuple[type[_Known], tuple[()]]:
+    def __reduce__(self) -> tuple[type[_LanePieces], tuple[()]]:
         return type(self), ()
 
 
@@ -102,7 +102,7 @@ class ArchiveSource(Source):
     rule: Rule = FILE
     finite: bool = True
     parallelism: int = attrs.field(factory=lambda: os.cpu_count() or 1)
-    _known: _Known = attrs.field(factory=_Known, repr=False)
+    _known: _LanePieces = attrs.field(factory=_LanePieces, repr=False)
 
     def __attrs_post_init__(self) -> None:
         for name, column in (("lane", self.lane), ("order", self.order)):

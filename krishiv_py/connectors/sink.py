@@ -102,7 +102,7 @@ class Sink(ABC):
         return type(self).__name__
 
     @property
-    def _kept_in(self) -> Sink:
+    def _storage_sink(self) -> Sink:
         """Return the sink whose folder or table takes its rows."""
         return self
 

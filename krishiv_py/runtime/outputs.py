@@ -165,7 +165,7 @@ def claim_outputs(plan: PhysicalPlan, sinks: tuple[Sink, ...], mark: str, notes:
     """Note next to files of which query they are, and in its checkpoint which folders it has taken."""
     named: list[tuple[OutputName, Sink | None]] = [("results", sink) for sink in sinks]
     named += [("late_rows", late) for late in late_sinks(plan)]
-    named = [(name, None if output is None else output._kept_in) for name, output in named]
+    named = [(name, None if output is None else output._storage_sink) for name, output in named]
     for name, output in named:
         if isinstance(output, FolderSink):
             claim_folder(output, _PEOPLE[name], mark, notes.checkpoint)
@@ -208,7 +208,7 @@ def check_there(checkpoint: str, outputs: Iterable[Sink | None], *, is_new: bool
     CheckpointError
         When an output folder is gone that the query of the checkpoint has taken, or the checkpoint of an output folder.
     """
-    taken = [sink for output in outputs if output is not None and _has_folder(sink := output._kept_in)]
+    taken = [sink for output in outputs if output is not None and _has_folder(sink := output._storage_sink)]
     if not taken:
         return
     notes = CheckpointNotes(checkpoint)

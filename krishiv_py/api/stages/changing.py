@@ -209,7 +209,7 @@ class TableMethods(OptionMethods):
             refuse_kind(side.shown, "join")
         columns = named(*sides, checked_suffixes(suffixes))
         merged = tables_together(*sides, columns)
-        ids = tuple(_told_apart_by(side, names) for side, names in zip(sides, (columns.left, columns.right), strict=True))
+        ids = tuple(_identifying_columns(side, names) for side, names in zip(sides, (columns.left, columns.right), strict=True))
         draft = merged_draft(
             attrs.evolve(self._draft, explicit=ExplicitOptions()), attrs.evolve(other._draft, explicit=ExplicitOptions())
         )
@@ -221,7 +221,7 @@ class TableMethods(OptionMethods):
         return self
 
 
-def _told_apart_by(side: Side, names: tuple[str, ...]) -> tuple[str, ...] | None:
+def _identifying_columns(side: Side, names: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the columns that tell the rows of a side apart, as a join calls them; None where nothing known does."""
     source = source_of(side.mark)
     if not isinstance(source, Stage) or not source.operation.takes_changes or source.operation.nature.joins:

@@ -247,7 +247,7 @@ class FeatureTable(FeatureSink, TransactionalSink):
         return self.table.table_id
 
     @property
-    def _kept_in(self) -> Sink:
+    def _storage_sink(self) -> Sink:
         return self.table
 
     def dataset(self) -> Dataset | None:

@@ -40,7 +40,7 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 
 @attrs.frozen(eq=False)
-class _Decided:
+class _KeyChanges:
     """The changes of a batch that count, in order of key and arrival.
 
     Attributes
@@ -102,7 +102,7 @@ class ChangelogOperator(TableOperator):
         counters = counters | {"refused_changes": sum(t.num_rows for t in late)} if late else counters
         return TableChange(results, late, counters, due.earliest)
 
-    def held(self, bucket: Bucket) -> int:
+    def count_entries(self, bucket: Bucket) -> int:
         """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
         return len(self._table(bucket))
 
@@ -141,12 +141,12 @@ class ChangelogOperator(TableOperator):
         stale = self._stale(fresh, ids, order, stored, known, touched.n)
         counts = order[~stale[order]]
         up = fresh[self.act].to_numpy(zero_copy_only=False).astype(np.bool_)
-        decided = _Decided(pick(fresh, counts), ids[counts], up[counts])
+        decided = _KeyChanges(pick(fresh, counts), ids[counts], up[counts])
         late = [self._aside(fresh.filter(pa.array(stale)), STALE, moment)] if self._tells_stale(stale) else []
         alive = stored[_ALIVE].to_numpy(zero_copy_only=False)
         was = known[alive]
         rows_before = self._rows(pick(stored, np.flatnonzero(alive)))
-        results, counters = self._given(decided, rows_before, was, touched.n)
+        results, counters = self._changes_of(decided, rows_before, was, touched.n)
         self._write(table, due, touched, decided, moment)
         return results, late, counters | ({"stale": int(np.count_nonzero(stale))} if stale.any() else {})
 
@@ -171,7 +171,7 @@ class ChangelogOperator(TableOperator):
         stale[order] = mine <= so_far
         return stale
 
-    def _given(self, decided: _Decided, before: pa.Table, was: Ints, n: int) -> tuple[pa.Table, dict[str, int]]:
+    def _changes_of(self, decided: _KeyChanges, before: pa.Table, was: Ints, n: int) -> tuple[pa.Table, dict[str, int]]:
         """Return the changes that are given, and what is counted of those that change nothing."""
         rows, first = self._rows(decided.rows), decided.first
         stored_at = np.full(n, -1, np.int64)
@@ -212,7 +212,7 @@ class ChangelogOperator(TableOperator):
         rows = pick(every, np.concatenate([met[gone], place[given]])[order])
         return pa.Table.from_arrays([*rows.columns, pa.array(ops[order], pa.string())], schema=self.layout.result_schema)
 
-    def _write(self, table: KeyTable, due: DueQueue, touched: TouchedKeys, decided: _Decided, moment: Moment) -> None:
+    def _write(self, table: KeyTable, due: DueQueue, touched: TouchedKeys, decided: _KeyChanges, moment: Moment) -> None:
         last = decided.last
         if not len(last):
             return

@@ -57,7 +57,7 @@ class RegularJoinOperator(TableOperator):
         results, expired = self._changed(self._logs(bucket), fresh)
         return TableChange(results, counters={"expired": expired} if expired else {})
 
-    def held(self, bucket: Bucket) -> int:
+    def count_entries(self, bucket: Bucket) -> int:
         """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
         return sum(len(log) for log in self._logs(bucket))
 

@@ -58,7 +58,7 @@ class RunningState(Protocol):
     def everything(self, bucket: Bucket) -> tuple[pa.Table, pa.Table]:
         """Return all keys, with a column that says when they were written, and their partials."""
 
-    def held(self, bucket: Bucket) -> int:
+    def count_entries(self, bucket: Bucket) -> int:
         """Return how many entries are in state."""
 
     def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
@@ -123,7 +123,7 @@ class KeptTotals:
         rows = self._table(bucket).rows()
         return rows.select([*self.names, WRITTEN]), rows.select(self.partials)
 
-    def held(self, bucket: Bucket) -> int:
+    def count_entries(self, bucket: Bucket) -> int:
         return len(self._table(bucket))
 
     def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
@@ -165,7 +165,7 @@ class KeptRows:
         made = self._made(rows)
         return pick(keys, made.of), made.partials
 
-    def held(self, bucket: Bucket) -> int:
+    def count_entries(self, bucket: Bucket) -> int:
         return len(self._log(bucket))
 
     def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
@@ -221,9 +221,9 @@ class RunningOperator(TableOperator):
         """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
         return self._results(touched.keys, self.totals.of(bucket, touched))
 
-    def held(self, bucket: Bucket) -> int:
+    def count_entries(self, bucket: Bucket) -> int:
         """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
-        return self.totals.held(bucket)
+        return self.totals.count_entries(bucket)
 
     def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
         """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""

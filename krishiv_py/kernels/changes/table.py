@@ -79,14 +79,14 @@ class TableOperator(ABC):
         done = self.change(bucket, fresh, moment)
         late = pa.concat_tables(done.late) if done.late else None
         n = done.results.num_rows
-        return StepResult(done.results, None, 0, self.held(bucket), n, done.counters, late, done.wakeup_now_us)
+        return StepResult(done.results, None, 0, self.count_entries(bucket), n, done.counters, late, done.wakeup_now_us)
 
     @abstractmethod
     def change(self, bucket: Bucket, fresh: pa.Table, moment: Moment) -> TableChange:
         """Take the rows of a batch, of which there may be none."""
 
     @abstractmethod
-    def held(self, bucket: Bucket) -> int:
+    def count_entries(self, bucket: Bucket) -> int:
         """Return how many entries are in state."""
 
     @abstractmethod

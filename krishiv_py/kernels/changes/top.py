@@ -59,13 +59,13 @@ class TopRowsOperator(TableOperator):
             log.append(touched, first.added(before.negative()))
         return TableChange(self._changed(touched, self._first(before), first), counters={"expired": expired} if expired else {})
 
-    def held(self, bucket: Bucket) -> int:
+    def count_entries(self, bucket: Bucket) -> int:
         """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
         return len(self._log(bucket))
 
     def rows_of(self, bucket: Bucket, touched: TouchedKeys) -> pa.Table:
         """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
-        return self._given(touched, self._first(self._log(bucket).lookup(touched)))[0]
+        return self._repeated(touched, self._first(self._log(bucket).lookup(touched)))[0]
 
     def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
         """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
@@ -112,7 +112,7 @@ class TopRowsOperator(TableOperator):
     def _log(self, bucket: Bucket) -> CountedLog:
         return CountedLog(bucket, NAME, self.layout.key_fields, self.own)
 
-    def _given(self, touched: TouchedKeys, rows: CountedRows) -> tuple[pa.Table, Ints]:
+    def _repeated(self, touched: TouchedKeys, rows: CountedRows) -> tuple[pa.Table, Ints]:
         """Return first rows as often as they are given, with the number of the key of each."""
         table, of = self._shown(touched, rows, 1)
         places = np.repeat(np.arange(len(of)), table[ROWS].to_numpy())
@@ -122,7 +122,7 @@ class TopRowsOperator(TableOperator):
     def state(self, bucket: Bucket) -> pa.Table:
         """Return the first rows of each key, and when they changed last."""
         keys, rows = self._log(bucket).written()
-        given, of = self._given(TouchedKeys(keys, np.empty(0, np.int64), keys.num_rows), self._first(rows))
+        given, of = self._repeated(TouchedKeys(keys, np.empty(0, np.int64), keys.num_rows), self._first(rows))
         return self.with_written(given, keys[WRITTEN].take(pa.array(of)))
 
 
