@@ -237,12 +237,10 @@ def test_a_stream_filter_that_is_no_condition_is_refused() -> None:
     ("call", "first"),
     [
         (lambda s: s.tumbling_window(1), ".watermark("),
-        (lambda s: s.agg(count()), ".watermark("),
         (lambda s: s.collect_with_aggs([count()]), ".watermark("),
         (lambda s: s.key_by("user").start(None), ".watermark("),
         (lambda s: s.key_by("user").hopping_window(2, 1), ".watermark("),
         (lambda s: s.key_by("user").collect(), ".watermark("),
-        (lambda s: s.watermark("at", 0).agg(count()), "window"),
         (lambda s: s.watermark("at", 0).key_by("user").collect(), "window"),
         (lambda s: s.watermark("at", 0).tumbling_window(1).collect(), ".agg("),
         (lambda s: s.watermark("at", 0).tumbling_window(1).start(None), ".agg("),

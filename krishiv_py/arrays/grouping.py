@@ -253,6 +253,18 @@ def group_rows(names: list[str], *tables: pa.Table) -> Groups:
     return group(list(columns), sum(t.num_rows for t in tables))
 
 
+def places_among(names: list[str], keys: pa.Table, rows: pa.Table) -> Ints:
+    """Return for each of the `rows` the place of its key among `keys`, which have each key once; -1 for keys not among them.
+
+    The numbers of groups are no places: those of whole numbers go by value, or by what came first, as is quicker.
+    """
+    groups = group_rows(names, keys, rows)
+    places = np.full(groups.n, -1, np.int64)
+    places[groups.ids[: keys.num_rows]] = np.arange(keys.num_rows)
+    of_rows: Ints = places[groups.ids[keys.num_rows :]]
+    return of_rows
+
+
 def _mix(values: Hashes) -> Hashes:
     """Finaliser of splitmix64: spreads every input bit over all output bits."""
     shifted = values >> np.uint64(30)

@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.grouping import group, group_rows
+from krishiv_py.arrays.grouping import group, places_among
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.errors import OperatorError
@@ -144,8 +144,8 @@ class CountedLog:
         rows = self._log.lookup(sorted_unique(touched.hashes[wanted]))
         ids = np.zeros(rows.num_rows, np.int64)
         if self.names:
-            ids = group_rows(self.names, touched.keys, rows).ids[touched.n :]
-        mine = np.flatnonzero(ids < touched.n)  # others have the hash of one of these keys
+            ids = places_among(self.names, touched.keys, rows)
+        mine = np.flatnonzero(ids >= 0)  # others have the hash of one of these keys
         mine = mine[wanted[ids[mine]]]
         return CountedRows.of_table(pick(rows, mine).select([*self.own, ROWS]), ids[mine])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -48,12 +48,16 @@ def net_changes(
 
 
 _INSERT, _BEFORE, _AFTER, _DELETE = range(4)
-_KINDS: Final = pa.array([INSERT, BEFORE, AFTER, DELETE])
+
+
+@cache
+def _kinds() -> pa.Array:  # not with the module: Arrow loads pandas for its first array of a list
+    return pa.array([INSERT, BEFORE, AFTER, DELETE])
 
 
 def kinds_of(numbers: Ints) -> pa.Array:
     """Return change kinds by their numbers: those of the constants above."""
-    return _KINDS.take(pa.array(numbers))
+    return _kinds().take(pa.array(numbers))
 
 
 def signed_changes(

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.grouping import group_rows
+from krishiv_py.arrays.grouping import places_among
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.columns.layout import TIME, whole
@@ -268,8 +268,7 @@ class _MatchStep:
         rows = pick(fresh, mine)
         if read is not None and read.num_rows:
             names = op.names
-            both = group_rows(names, keys.keys, read) if names else None
-            owner = np.zeros(read.num_rows, np.int64) if both is None else _owners(both.ids, keys.n)
+            owner = places_among(names, keys.keys, read) if names else np.zeros(read.num_rows, np.int64)
             there = np.flatnonzero((owner >= 0) & known[owner])
             read, owner = pick(read, there), owner[there]
             read = read.select(rows.column_names)
@@ -311,13 +310,6 @@ class _MatchStep:
         stays = np.zeros(fresh.num_rows, np.bool_)
         stays[mine[order[stay] - n_read]] = True
         return (*searches.results(), stays)
-
-
-def _owners(ids: Ints, n: int) -> Ints:
-    """Return the key of each row after the first `n` ones, which are the keys; -1 for other keys."""
-    owners = np.full(int(ids.max(initial=-1)) + 1, -1)
-    owners[ids[:n]] = np.arange(n)
-    return owners[ids[n:]]
 
 
 def _last_before(every: Ints, begins: Ints, ids: Ints, times: Ints) -> Ints:

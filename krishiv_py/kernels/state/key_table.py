@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.grouping import group, group_rows
+from krishiv_py.arrays.grouping import group, places_among
 from krishiv_py.arrays.sorting import sorted_unique
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.state.store import Bucket
@@ -66,9 +66,9 @@ class KeyTable:
         rows = self._log.lookup(ordered)
         places = np.full(keys.num_rows, -1, np.int64)
         if rows.num_rows:
-            ids = group_rows(self._names, keys, rows).ids[keys.num_rows :]
-            mine = ids < keys.num_rows  # of other keys of the same hash nothing was asked
-            places[ids[mine]] = np.flatnonzero(mine)  # of several writes to one place the last one counts
+            of_keys = places_among(self._names, keys, rows)
+            mine = of_keys >= 0  # of other keys of the same hash nothing was asked
+            places[of_keys[mine]] = np.flatnonzero(mine)  # of several writes to one place the last one counts
             live = rows[LIVE].to_numpy()
             places[(places >= 0) & ~live[places]] = -1
         return rows, places

@@ -185,7 +185,6 @@ def test_hashes_that_collide_are_distinguished_by_value(monkeypatch: pytest.Monk
         (lambda s: s.drop_duplicates("key", within=1).trigger(kv.Trigger.on_count(2)), "leave"),
         (lambda s: s.drop_duplicates("key", within=1).with_pane(), "leave"),
         (lambda s: s.drop_duplicates("key", within=1).preset("ripple"), "leave"),
-        (lambda s: s.drop_duplicates("key", within=1).agg(kv.count()), "window"),
         (lambda s: s.drop_duplicates("key", within=1).collect_with_aggs([kv.count()]), ".collect()"),
     ],
 )
