@@ -639,11 +639,8 @@ def grouped(tree: sg.Select, rows: Relation, where: Expr | None, lag_us: int | N
 def _all_so_far(
     rows: Relation, stream: Stream | ResultStream, lag_us: int | None, by: list[str]
 ) -> KeyedStream | Stream | KeyedUntimedStream:
-    """Return rows that are aggregated without a window: with event time where the table has it, for what goes by it."""
-    if isinstance(stream, ResultStream):
-        return stream.key_by(*by) if by else stream
-    timed = rows.table is not None and rows.event_time is not None
-    made = rows.timed(stream, lag_us) if timed else stream
+    """Return rows that are aggregated without a window."""
+    made = rows.of_all_time(stream, lag_us)
     return made.key_by(*by) if by else made
 
 

@@ -333,7 +333,9 @@ def joined(
     renamed, streams = _copies([k for k in keys if shown & set(k)], streams, how)
     on, window = dict(keys), None
     if version is None and _of_tables(joined_sides):
-        made = streams[0].join(streams[1], on, how=how)
+        left, right = joined_sides.left, joined_sides.right
+        table = right.of_all_time(streams[1], env.lag_us)
+        made = left.of_all_time(streams[0], env.lag_us).join(table, on, how=how)
     else:
         timed = [
             rows.timed(stream, env.lag_us)

@@ -259,7 +259,8 @@ def _of_rows(rows: Relation, ranking: Ranking, most: int, partition: list[sg.Exp
         results = deduplicated(attrs.evolve(rows, stream=stream, ranking=None), names, env)
         columns = tuple(attrs.evolve(c, actual=rank, role=None) if c.role == "rank" else c for c in results.columns)
         return attrs.evolve(results, stream=results.stream.with_column(rank, lit(1)), columns=columns)
-    keyed = stream.key_by(*names) if names else stream
+    every = rows.of_all_time(stream, env.lag_us)
+    keyed = every.key_by(*names) if names else every
     table = keyed._as_table()._top_rows(most, [(order.by, not order.smallest) for order in orders], rank)
     return Relation(
         table, tuple(attrs.evolve(c, actual=rank if c.role == "rank" else c.actual, role=None) for c in rows.columns)

@@ -172,6 +172,15 @@ class Relation:
             raise PlanError("the rows have no event time", got=f"columns {', '.join(c.name for c in self.visible)}", hint=hint)
         return attrs.evolve(self.table, event_time=time).timed(stream, lag_us)
 
+    def of_all_time(self, stream: Stream | ResultStream, lag_us: int | None) -> Stream | TimedStream | ResultStream:
+        """Return the `stream`, made of these rows, for what needs no watermark, but goes by event time where that is known."""
+        table = self.table
+        if isinstance(stream, ResultStream) or table is None:
+            return stream
+        if self.event_time is not None:
+            return self.timed(stream, 0 if table.spec is None and lag_us is None else lag_us)
+        return stream if table.late_handler is None else stream.with_late_event_handler(table.late_handler)
+
     def find(self, node: sg.Column) -> tuple[Column, list[str]]:
         """Return the meaning of a name, and the names of fields below it.
 

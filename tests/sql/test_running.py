@@ -9,7 +9,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from krishiv_py import PlanError, count
+from krishiv_py import MemorySink, PlanError, SideOutputLateEventHandler, StateTtlConfig, count
+from krishiv_py.plan.nodes import stages_of
 from krishiv_py.sql import SqlContext
 from krishiv_py.testing import Driver, stream_of
 from tests.kernels.changes.reference import counted, folded
@@ -153,3 +154,36 @@ def test_a_join_and_totals_of_it() -> None:
     given = driver.send({"left": ROWS, "right": [{"id": 1, "user": "a", "city": "Ulm"}]}).results.to_pylist()
     given += driver.send({"right": [{"id": 1, "user": "a", "city": "Rom"}]}).results.to_pylist()
     assert folded(given) == counted([{"city": "Rom", "total": 12}])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT user, COUNT(*) AS n, LAST(amount) AS newest FROM events GROUP BY user",
+        "SELECT user, amount AS newest FROM events QUALIFY ROW_NUMBER() OVER (PARTITION BY user ORDER BY at DESC) = 1",
+    ],
+)
+def test_a_table_needs_no_lag_and_goes_by_event_time(query: str) -> None:
+    context = SqlContext()
+    context.register("events", EVENTS, event_time="at")
+    rows = [{"user": "a", "amount": 7, "at": 9}, {"user": "a", "amount": 1, "at": 2}]
+    assert [row["newest"] for row in _given(context.sql(query), [[row] for row in rows]) if row["op"] != "-U"][-1] == 7
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT COUNT(*) AS n FROM events",
+        "SELECT * FROM events QUALIFY ROW_NUMBER() OVER (ORDER BY at) <= 1",
+        "SELECT e.user, id FROM events e JOIN people p ON e.user = p.user",
+    ],
+)
+def test_a_table_keeps_the_options_of_its_stream(query: str) -> None:
+    context = SqlContext()
+    ttl = StateTtlConfig("1 h", clock="processing")
+    handler = SideOutputLateEventHandler(MemorySink())
+    context.register("events", EVENTS.watermark("at", 0).with_state_ttl(ttl).with_late_event_handler(handler))
+    context.register("people", stream_of("op string, id bigint, user string").from_changelog("log", key="id"))
+    plan: Any = context.sql(query)
+    assert ("ttl=" in plan.explain()) == ("JOIN" not in query)
+    assert handler in [stage.late for stage in stages_of(plan._stage_node)]

@@ -216,7 +216,7 @@ class TableMethods(OptionMethods):
         join = RegularJoin(columns, how, (ids[0], ids[1]))
         return self._results(attrs.evolve(draft, input=merged.input, keys=merged.keys).doing(join))
 
-    def _as_table(self) -> OptionMethods:
+    def _as_table(self) -> TableMethods:
         """Return the stream as a side of a join of tables."""
         return self
 
