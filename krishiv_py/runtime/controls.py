@@ -212,13 +212,13 @@ class Heartbeats:
     def _run(self, running: Callable[[], bool]) -> None:
         while not self._stopped.wait(_POLL_S):
             now = self._now()
-            if self._wanted(now):
+            if self._is_beat_due(now):
                 if not running():
                     return
                 self._last = now
                 self._beat(now)
 
-    def _wanted(self, now: int) -> bool:
+    def _is_beat_due(self, now: int) -> bool:
         passed, least = now - self._last, _UNREAD_US if self._unread else 0
         if self._period is not None and passed >= max(self._period, least) and self._due():
             return True

@@ -122,10 +122,10 @@ class TableMethods(OptionMethods):
         [('-D', 5), ('+I', 9)]
         """
         a_switch(smallest, "smallest")
-        order = orders_of(by, self._rows_ranked(), "top_rows(by)")
+        order = orders_of(by, self._ranked_schema(), "top_rows(by)")
         return self._top_rows(n, [(expr, not smallest) for expr in order], rank)
 
-    def _rows_ranked(self) -> pa.Schema:
+    def _ranked_schema(self) -> pa.Schema:
         """Return the schema of the rows that ranks are of."""
         rows = pa.schema([field for field in self._row_schema() if not field.name.startswith(RESERVED)])
         kinds = source_of(self._draft.input).envelope
@@ -136,7 +136,7 @@ class TableMethods(OptionMethods):
     def _top_rows(self, n: int, order: Sequence[tuple[Expr, bool]], rank: str | None) -> ResultStream:
         """Give the first rows by values, each with whether the largest comes first."""
         a_number(n, "n", 1, "pass how many rows, 1 to 10 000", most=10_000)
-        own = self._rows_ranked()
+        own = self._ranked_schema()
         if not order:
             raise PlanError("top_rows() needs what ranks rows", got="no column", hint='write by="total"')
         if rank is not None:
