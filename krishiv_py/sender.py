@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias
+from typing import Any, Final, Generic, Protocol, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -18,18 +18,13 @@ from typing_extensions import TypeVar
 
 from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import SenderClosedError, SessionClosedError, SpoolError
-from krishiv_py.lazy import lazy
+from krishiv_py.kernels import prepare
 from krishiv_py.missing import OfOneProcess
 from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
 from krishiv_py.plan.running import Control
 from krishiv_py.replay_files import Send
 from krishiv_py.replay_log import ReplayLog, closed_text, wall_clock_us
-
-if TYPE_CHECKING:
-    from krishiv_py.kernels import prepare
-else:
-    prepare = lazy("krishiv_py.kernels.prepare")
 
 
 @attrs.frozen(eq=False)

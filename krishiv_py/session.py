@@ -27,6 +27,9 @@ from krishiv_py.deprecation import deprecated
 from krishiv_py.display.html import session_html
 from krishiv_py.display.text import LaidOut
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.in_process import capturing
+from krishiv_py.in_process import history as past
+from krishiv_py.in_process import runner as process
 from krishiv_py.lazy import lazy
 from krishiv_py.missing import OfOneProcess
 from krishiv_py.plan.checks import PROFILES, PathLike, a_number, a_path, a_switch, a_text, file_name, is_collection, one_of
@@ -35,30 +38,21 @@ from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches, OnChange, given_batches, given_begin
 from krishiv_py.plan.options.watermarks import RowsClock
 from krishiv_py.plan.schema import SchemaLike, as_schema
+from krishiv_py.planner import several
 from krishiv_py.replay_log import ReplayLog
+from krishiv_py.runtime import savepoints
+from krishiv_py.runtime import session as running
 from krishiv_py.sender import Sender
 from krishiv_py.storage.local import private_folder
 
 if TYPE_CHECKING:
     from krishiv_py import ui as web
-    from krishiv_py.in_process import capturing
-    from krishiv_py.in_process import history as past
-    from krishiv_py.in_process import runner as process
-    from krishiv_py.planner import several
     from krishiv_py.planner.physical import PhysicalPlan
-    from krishiv_py.runtime import savepoints
-    from krishiv_py.runtime import session as running
     from krishiv_py.spark import runtime, sessions
     from krishiv_py.spark.setup import config as profiles
     from krishiv_py.sql import context
-else:  # importing the package must import no Spark
+else:  # these rooms load some modules at once, and importing the package must import no Spark
     web = lazy("krishiv_py.ui")
-    capturing = lazy("krishiv_py.in_process.capturing")
-    past = lazy("krishiv_py.in_process.history")
-    process = lazy("krishiv_py.in_process.runner")
-    several = lazy("krishiv_py.planner.several")
-    savepoints = lazy("krishiv_py.runtime.savepoints")
-    running = lazy("krishiv_py.runtime.session")
     runtime = lazy("krishiv_py.spark.runtime")
     sessions = lazy("krishiv_py.spark.sessions")
     profiles = lazy("krishiv_py.spark.setup.config")

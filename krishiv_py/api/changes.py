@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.tables import changes as tables
 from krishiv_py.errors import OperatorError, PlanError, shown
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import is_collection
 from krishiv_py.plan.windows.window import Window, window_of
-
-if TYPE_CHECKING:
-    from krishiv_py.connectors.tables import changes as tables
-else:
-    tables = lazy("krishiv_py.connectors.tables.changes")
-
 
 T = TypeVar("T")
 Row: TypeAlias = dict[str, Any]

@@ -11,16 +11,13 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.kafka.source import KafkaSource
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_switch, a_text
 from krishiv_py.plan.durations import TimePoint, time_point_us
 from krishiv_py.plan.nodes import FrameSource, Stage, UnionSource, source_of
+from krishiv_py.planner import history
 
 if TYPE_CHECKING:
-    from krishiv_py.planner import history
     from krishiv_py.planner.physical import PhysicalPlan, SourceRead
-else:
-    history = lazy("krishiv_py.planner.history")
 
 KafkaOffsets: TypeAlias = "Mapping[int, int] | Mapping[str, Mapping[int, int]]"
 """The offset at which the live source begins, by partition; of several topics by topic, then by partition."""

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from krishiv_py.errors import DurationError, PlanError, shown
-from krishiv_py.lazy import lazy
+from krishiv_py.kernels import watermark as tracking
 from krishiv_py.plan.checks import a_text, is_collection
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.nodes import FrameSource, MapBatches, Node, Project, chain
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
-
-if TYPE_CHECKING:
-    from krishiv_py.kernels import watermark as tracking
-else:
-    tracking = lazy("krishiv_py.kernels.watermark")
 
 
 def frame_lag_us(node: Node, column: str) -> int | None:

@@ -10,10 +10,10 @@ from typing_extensions import Self
 
 from krishiv_py.api.planning import hidden
 from krishiv_py.api.query import Runner
+from krishiv_py.api.stages import results
 from krishiv_py.api.stages.shown import ShownInALine, said_of, some
 from krishiv_py.connectors.sinks.known import given_handler
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.nodes import StageDraft, only_results
@@ -35,11 +35,6 @@ from krishiv_py.redaction import shown_text
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages.results import ResultStream
-
-if TYPE_CHECKING:
-    from krishiv_py.api.stages import results
-else:
-    results = lazy("krishiv_py.api.stages.results")
 
 
 @attrs.frozen(eq=False, repr=False)

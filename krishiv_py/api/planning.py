@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from krishiv_py.lazy import lazy
-
-if TYPE_CHECKING:
-    from krishiv_py.connectors import fit as fit
-    from krishiv_py.kernels.changes import net as net
-    from krishiv_py.kernels.columns import evaluate as evaluate
-    from krishiv_py.kernels.columns import steps as steps
-    from krishiv_py.kernels.joins import lookup as lookup
-    from krishiv_py.kernels.patterns import program as program
-    from krishiv_py.kernels.patterns import values as values
-    from krishiv_py.planner import check as check
-    from krishiv_py.planner import cut as cut
-    from krishiv_py.planner import explain as explain
-    from krishiv_py.planner import hidden as hidden
-    from krishiv_py.planner import physical as physical
-else:
-    fit = lazy("krishiv_py.connectors.fit")
-    check = lazy("krishiv_py.planner.check")
-    net = lazy("krishiv_py.kernels.changes.net")
-    evaluate = lazy("krishiv_py.kernels.columns.evaluate")
-    steps = lazy("krishiv_py.kernels.columns.steps")
-    lookup = lazy("krishiv_py.kernels.joins.lookup")
-    program = lazy("krishiv_py.kernels.patterns.program")
-    values = lazy("krishiv_py.kernels.patterns.values")
-    explain = lazy("krishiv_py.planner.explain")
-    hidden = lazy("krishiv_py.planner.hidden")
-    physical = lazy("krishiv_py.planner.physical")
-    cut = lazy("krishiv_py.planner.cut")
+from krishiv_py.connectors import fit as fit
+from krishiv_py.kernels.changes import net as net
+from krishiv_py.kernels.columns import evaluate as evaluate
+from krishiv_py.kernels.columns import steps as steps
+from krishiv_py.kernels.joins import lookup as lookup
+from krishiv_py.kernels.patterns import program as program
+from krishiv_py.kernels.patterns import values as values
+from krishiv_py.planner import check as check
+from krishiv_py.planner import cut as cut
+from krishiv_py.planner import explain as explain
+from krishiv_py.planner import hidden as hidden
+from krishiv_py.planner import physical as physical

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from krishiv_py.api.query import Runner
 from krishiv_py.api.stages.stream import Stream
+from krishiv_py.connectors import archive as archives
 from krishiv_py.connectors.kafka.client import Option
 from krishiv_py.connectors.kafka.making import kafka_source
 from krishiv_py.connectors.kafka.source import KafkaPosition, KeyFormat, OnLost, ValueFormat
@@ -19,7 +20,6 @@ from krishiv_py.connectors.tables.delta.source import delta_source
 from krishiv_py.connectors.tables.iceberg.source import Snapshot, iceberg_source
 from krishiv_py.connectors.tables.source import OnChange, TablePlace
 from krishiv_py.errors import PlanError, SchemaError, shown
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PathLike, Setting, a_number, a_path, a_switch, a_text, column_name, one_of, setting
 from krishiv_py.plan.nodes import FileFormat, FileSource, UnionSource, source_of
 from krishiv_py.plan.options.late import AfterRead, MissingColumns, Nanoseconds, OnMalformed, one_handler
@@ -27,11 +27,6 @@ from krishiv_py.plan.schema import SchemaLike, as_schema, checked
 from krishiv_py.storage.files import arrow_reads, hidden, is_local_path
 from krishiv_py.storage.local import absolute
 from krishiv_py.types import type_text, wider
-
-if TYPE_CHECKING:
-    from krishiv_py.connectors import archive as archives
-else:  # importing the package must not import pyarrow.compute
-    archives = lazy("krishiv_py.connectors.archive")
 
 _SAME: Final = {"delimiter": "sep", "charset": "encoding"}
 """Options of CSV that have two names."""

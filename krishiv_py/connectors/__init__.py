@@ -9,6 +9,10 @@ A source subclasses :class:`Source`: the driver plans ranges, tasks read them. d
 This room imports the plan and what is below it, and no Spark: ``krishiv_py/spark`` connects it to Spark.
 """
 
+from krishiv_py.lazy import load_modules_late
+
+load_modules_late(__name__)
+
 from krishiv_py.connectors.kafka.making import kafka_source
 from krishiv_py.connectors.sink import (
     Delivery,

@@ -13,24 +13,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary, finalize
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors import fit
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.errors import RAISED, SourceError, failure_text
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.running import TableVersion
 from krishiv_py.plan.schema import checked
 from krishiv_py.storage.checksums import decode, encode
 from krishiv_py.types import type_text
-
-if TYPE_CHECKING:
-    from krishiv_py.connectors import fit
-else:  # importing the package must not import pyarrow.compute
-    fit = lazy("krishiv_py.connectors.fit")
 
 
 @attrs.frozen

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeGuard, TypeVar
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors import fit
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.source import Malformed, Planned, ReadRange, Source
 from krishiv_py.errors import (
@@ -23,7 +24,6 @@ from krishiv_py.errors import (
     of_library,
     shown,
 )
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import (
     a_number,
     a_switch,
@@ -37,12 +37,6 @@ from krishiv_py.plan.checks import (
 from krishiv_py.plan.nodes import SourceNode
 from krishiv_py.plan.options.late import OF_RECORDS, Fields
 from krishiv_py.plan.schema import as_schema
-
-if TYPE_CHECKING:
-    from krishiv_py.connectors import fit
-else:  # importing the package must not import pyarrow.compute
-    fit = lazy("krishiv_py.connectors.fit")
-
 
 T = TypeVar("T")
 

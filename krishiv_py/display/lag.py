@@ -15,9 +15,12 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.arrays import grouping
+from krishiv_py.connectors import values
+from krishiv_py.display import arrivals, plots
 from krishiv_py.display.html import shown as escaped
+from krishiv_py.engine import time_watch
 from krishiv_py.errors import ColumnError, PlanError, shown, users_line
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.durations import Duration, show_length, to_us
 from krishiv_py.plan.options.late import SparedLateEventHandler
@@ -29,19 +32,9 @@ from krishiv_py.types import type_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from krishiv_py.arrays import grouping
     from krishiv_py.arrays.types import Ints
-    from krishiv_py.connectors import values
-    from krishiv_py.display import arrivals, plots
     from krishiv_py.display.arrivals import Collected, RowsLike
-    from krishiv_py.engine import time_watch
     from krishiv_py.planner.physical import PhysicalPlan
-else:
-    grouping = lazy("krishiv_py.arrays.grouping")
-    arrivals = lazy("krishiv_py.display.arrivals")
-    plots = lazy("krishiv_py.display.plots")
-    time_watch = lazy("krishiv_py.engine.time_watch")
-    values = lazy("krishiv_py.connectors.values")
 
 
 _SHARES: Final = (1.0, 0.1, 0.05, 0.01, 0.001, 0.0001, 0.0)

@@ -10,27 +10,22 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import keys_of, keys_to_close
 from krishiv_py.errors import KrishivError, OperatorError, PlanError, failure_text, own_type
+from krishiv_py.in_process import moving
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.lookup import KeyIndexes
 from krishiv_py.in_process.outputs import LastResults
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PathLike, a_number, a_path, wait_us
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.query import BucketMetrics, QueryRows, RunningQuery, holding
 from krishiv_py.transient import verdict
-
-if TYPE_CHECKING:
-    from krishiv_py.in_process import moving
-else:
-    moving = lazy("krishiv_py.in_process.moving")
 
 _LONG_S: Final = 5.0
 """After so long, stop() says what it waits for."""

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 import attrs
 import pyarrow as pa
@@ -18,13 +18,13 @@ from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, SessionClosedError, shown
+from krishiv_py.in_process import capturing, moving
 from krishiv_py.in_process.bounded import run_bounded
 from krishiv_py.in_process.engine import Engine, QueryEnds, kept_core
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.sources import inferred, readers
 from krishiv_py.in_process.stage import Workers
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches, HandoverOptions, StartPoint
 from krishiv_py.planner.identity import check_keys
@@ -46,12 +46,6 @@ from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.storage.files import check_reachable
 from krishiv_py.storage.local import absolute
 from krishiv_py.storage.store import known_settings, use
-
-if TYPE_CHECKING:
-    from krishiv_py.in_process import capturing, moving
-else:
-    capturing = lazy("krishiv_py.in_process.capturing")
-    moving = lazy("krishiv_py.in_process.moving")
 
 _ENGINE: Final = "in process"
 _PROFILES: Final[tuple[DurabilityProfile, ...]] = ("dev-local", "single-node-durable")

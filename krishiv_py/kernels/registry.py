@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import PlanError
+from krishiv_py.kernels import absence, dedup, previous
+from krishiv_py.kernels.changes import changelog, running, top
+from krishiv_py.kernels.changes import join as table_join
+from krishiv_py.kernels.changes import table as tables
 from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.joins import asof, interval, windowed
+from krishiv_py.kernels.patterns import operator as patterns
+from krishiv_py.kernels.process import operator as process
 from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.ttl import ExpiringAssigned, ExpiringFixed, ExpiringOperator
+from krishiv_py.kernels.windows import count as counts
+from krishiv_py.kernels.windows.fixed import panes, triggered
 from krishiv_py.kernels.windows.fixed.plain import FixedOperator
+from krishiv_py.kernels.windows.ranged import distinct, lookback
+from krishiv_py.kernels.windows.session import capped, capped_triggered, growing
+from krishiv_py.kernels.windows.session import plain as sessions
 from krishiv_py.kernels.wrappers import (
     HandingOnOperator,
     ProjectedOperator,
@@ -22,45 +34,7 @@ from krishiv_py.kernels.wrappers import (
     StepsAfterOperator,
     WholeOperator,
 )
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import UNSET
-
-if TYPE_CHECKING:
-    from krishiv_py.kernels import absence, dedup, previous
-    from krishiv_py.kernels.changes import changelog, running, top
-    from krishiv_py.kernels.changes import join as table_join
-    from krishiv_py.kernels.changes import table as tables
-    from krishiv_py.kernels.joins import asof, interval, windowed
-    from krishiv_py.kernels.patterns import operator as patterns
-    from krishiv_py.kernels.process import operator as process
-    from krishiv_py.kernels.windows import count as counts
-    from krishiv_py.kernels.windows.fixed import panes, triggered
-    from krishiv_py.kernels.windows.ranged import distinct, lookback
-    from krishiv_py.kernels.windows.session import capped, capped_triggered, growing
-    from krishiv_py.kernels.windows.session import plain as sessions
-else:
-    absence = lazy("krishiv_py.kernels.absence")
-    dedup = lazy("krishiv_py.kernels.dedup")
-    previous = lazy("krishiv_py.kernels.previous")
-    changelog = lazy("krishiv_py.kernels.changes.changelog")
-    running = lazy("krishiv_py.kernels.changes.running")
-    top = lazy("krishiv_py.kernels.changes.top")
-    table_join = lazy("krishiv_py.kernels.changes.join")
-    tables = lazy("krishiv_py.kernels.changes.table")
-    patterns = lazy("krishiv_py.kernels.patterns.operator")
-    process = lazy("krishiv_py.kernels.process.operator")
-    asof = lazy("krishiv_py.kernels.joins.asof")
-    interval = lazy("krishiv_py.kernels.joins.interval")
-    windowed = lazy("krishiv_py.kernels.joins.windowed")
-    counts = lazy("krishiv_py.kernels.windows.count")
-    panes = lazy("krishiv_py.kernels.windows.fixed.panes")
-    triggered = lazy("krishiv_py.kernels.windows.fixed.triggered")
-    distinct = lazy("krishiv_py.kernels.windows.ranged.distinct")
-    lookback = lazy("krishiv_py.kernels.windows.ranged.lookback")
-    capped = lazy("krishiv_py.kernels.windows.session.capped")
-    capped_triggered = lazy("krishiv_py.kernels.windows.session.capped_triggered")
-    growing = lazy("krishiv_py.kernels.windows.session.growing")
-    sessions = lazy("krishiv_py.kernels.windows.session.plain")
 
 
 class RowsOperator:

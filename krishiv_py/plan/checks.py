@@ -6,20 +6,15 @@ import functools
 import inspect
 import posixpath
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from typing_extensions import TypeIs
 
 from krishiv_py.errors import ColumnError, DurationError, ExpressionError, PlanError, shown, unknown_column
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import to_us
+from krishiv_py.plan.expressions import parse
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.names import encodable
-
-if TYPE_CHECKING:
-    from krishiv_py.plan.expressions import parse
-else:
-    parse = lazy("krishiv_py.plan.expressions.parse")
 
 PROFILES: Final = ("dev-local", "single-node-durable", "distributed-durable")
 """The durability profiles of SEMANTICS §6.2."""

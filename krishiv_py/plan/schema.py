@@ -6,25 +6,19 @@ import difflib
 import json
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
 from krishiv_py.errors import ColumnError, ExpressionError, SchemaError, failure_text, shown, unknown_column
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import known_column
+from krishiv_py.plan.expressions import parse
 from krishiv_py.plan.expressions.constants import QuotedText, Scalar
 from krishiv_py.plan.expressions.expr import Aggregate, Col, Expr, Field, IsIn, Lit, aggregate_in, columns_of
 from krishiv_py.plan.expressions.trees import render, walk
 from krishiv_py.plan.names import encodable
 from krishiv_py.plan.row_classes import guessed_text, row_fields, schema_text
 from krishiv_py.types import NAMED_TYPES, is_numeric, normal_type, part_of, spark_arrow, type_text
-
-if TYPE_CHECKING:
-    from krishiv_py.plan.expressions import parse
-else:
-    parse = lazy("krishiv_py.plan.expressions.parse")
-
 
 SchemaLike: TypeAlias = "pa.Schema | str | type[Any]"
 """An Arrow schema, DDL text, or a class whose fields are the columns."""

@@ -2,3 +2,7 @@
 
 No engine is imported here: ``spark`` runs a query on Spark, and more engines use the same room.
 """
+
+from krishiv_py.lazy import load_modules_late
+
+load_modules_late(__name__)

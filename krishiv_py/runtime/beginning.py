@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
 from krishiv_py.engine.stage import NEWEST_ROW
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.watermark import moment_of
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.options.query import StartPoint
 from krishiv_py.planner.evolution import CarriedState, StageChange, carrying, compared, rewritten
@@ -19,6 +18,7 @@ from krishiv_py.planner.explain import outline_of, stage_names
 from krishiv_py.planner.fingerprint import differences
 from krishiv_py.planner.history import after_seam, read_called, stages_archived
 from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.runtime import evolving
 from krishiv_py.runtime.checkpoint.notes import (
     CheckpointNotes,
     begin_move,
@@ -29,11 +29,6 @@ from krishiv_py.runtime.checkpoint.notes import (
 )
 from krishiv_py.runtime.savepoints import PlanChange, Savepoint, SourceState, StageState, is_savepoint, outlined
 from krishiv_py.storage.local import absolute
-
-if TYPE_CHECKING:
-    from krishiv_py.runtime import evolving
-else:
-    evolving = lazy("krishiv_py.runtime.evolving")
 
 
 def prepare_beginning(begin: StartPoint, checkpoint: str) -> None:

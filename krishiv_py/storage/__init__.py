@@ -2,3 +2,7 @@
 
 ``local`` is the disk of this machine. ``stores`` are object stores, ``hdfs`` is HDFS.
 """
+
+from krishiv_py.lazy import load_modules_late
+
+load_modules_late(__name__)

@@ -5,16 +5,11 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 
-from krishiv_py.lazy import lazy
-
-if TYPE_CHECKING:
-    from krishiv_py.storage import files
-else:  # importing the package must not load stores
-    files = lazy("krishiv_py.storage.files")
+from krishiv_py.storage import files
 
 _PATTERN: Final = re.compile(r"[*?\[{]")
 _WRITTEN: Final = {"s3a": "s3", "gcs": "gs", "abfs": "abfss"}

@@ -12,9 +12,9 @@ from krishiv_py.api.computed import Named
 from krishiv_py.api.joins import On, Suffixes, checked_suffixes, merged_draft, table_sides
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
+from krishiv_py.api.stages import results
 from krishiv_py.api.stages.windowed import aggregated
 from krishiv_py.errors import ColumnError, ExpressionError, PlanError, shown
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.changes import CHANGE, Changelog, RegularJoin, RunningAggregation, TopRows, sequence_name
 from krishiv_py.plan.checks import a_number, a_switch, column_name, expression, is_collection, known_column, one_of
 from krishiv_py.plan.expressions.expr import Expr, col, python_text
@@ -27,14 +27,11 @@ from krishiv_py.plan.steps import traced
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
-    from krishiv_py.api.stages import results
     from krishiv_py.api.stages.results import ResultStream
     from krishiv_py.api.stages.stream import Stream
     from krishiv_py.api.stages.timed import KeyedUntimedStream
 
     TableSide: TypeAlias = "TableMethods | Stream | KeyedUntimedStream"
-else:
-    results = lazy("krishiv_py.api.stages.results")
 
 
 @attrs.frozen(eq=False, repr=False)

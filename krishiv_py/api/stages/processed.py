@@ -11,8 +11,8 @@ import pyarrow as pa
 from krishiv_py.api.computed import with_computed
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
+from krishiv_py.display import arrivals
 from krishiv_py.errors import RAISED, ColumnError, PlanError, SourceError, failure_text, shown, unknown_column
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.absence import ANNOUNCED, COLUMNS, AbsenceClock, absence, expected_keys
 from krishiv_py.plan.checks import a_function, a_text, is_collection, one_of
 from krishiv_py.plan.durations import Duration, TimePoint
@@ -26,9 +26,6 @@ from krishiv_py.plan.schema import SchemaLike, as_schema, check_key_type
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages.results import ResultStream
-    from krishiv_py.display import arrivals
-else:
-    arrivals = lazy("krishiv_py.display.arrivals")
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -11,11 +11,11 @@ from typing_extensions import Self
 
 from krishiv_py.api.computed import Named, keys_of, with_computed
 from krishiv_py.api.query import Runner
+from krishiv_py.api.stages import stream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.api.stages.shown import ShownInALine, some
 from krishiv_py.errors import ColumnError, DurationError, OrderError, PlanError, shown
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import column_name, known_column
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Col, Expr, col
@@ -43,14 +43,11 @@ from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.api.joins import On, Suffixes
-    from krishiv_py.api.stages import stream
     from krishiv_py.api.stages.changing import TableSide
     from krishiv_py.api.stages.results import ResultStream
     from krishiv_py.api.stages.stream import Stream
     from krishiv_py.plan.sides import JoinType
     from krishiv_py.planner.physical import Engine, PhysicalPlan
-else:
-    stream = lazy("krishiv_py.api.stages.stream")
 
 
 @attrs.frozen(eq=False, repr=False)

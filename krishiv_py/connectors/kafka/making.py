@@ -11,6 +11,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.kafka.client import Connection, Option, brokers, connection, kafka, matching, partitions
+from krishiv_py.connectors.kafka.formats import avro, avro_schemas, protobuf, registry
 from krishiv_py.connectors.kafka.source import (
     KafkaPosition,
     KafkaSource,
@@ -22,19 +23,12 @@ from krishiv_py.connectors.kafka.source import (
     where,
 )
 from krishiv_py.errors import PlanError, SchemaError, SourceError, failure_text, shown
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_switch, a_text, one_of, wait_us
 from krishiv_py.plan.options.late import OnMalformed
 from krishiv_py.plan.schema import SchemaLike, as_schema, checked
 
 if TYPE_CHECKING:
-    from krishiv_py.connectors.kafka.formats import avro, avro_schemas, protobuf, registry
     from krishiv_py.connectors.kafka.formats.protobuf import MessageType
-else:
-    avro = lazy("krishiv_py.connectors.kafka.formats.avro")
-    avro_schemas = lazy("krishiv_py.connectors.kafka.formats.avro_schemas")
-    protobuf = lazy("krishiv_py.connectors.kafka.formats.protobuf")
-    registry = lazy("krishiv_py.connectors.kafka.formats.registry")
 
 FORMATS: Final = ("json", "avro", "protobuf", "arrow", "bytes")
 _DESCRIBED: Final = {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors import json_texts
 from krishiv_py.connectors.kafka.client import (
     Connection,
     Option,
@@ -22,23 +23,17 @@ from krishiv_py.connectors.kafka.client import (
     kafka,
     partitions,
 )
+from krishiv_py.connectors.kafka.formats import encoding
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, OutputName, TransactionalSink
+from krishiv_py.connectors.tables import changes
 from krishiv_py.connectors.tables.keys import OP, is_log
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SourceError, shown
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_switch, a_text, known_column, one_of, wait_us
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
-    from krishiv_py.connectors import json_texts
-    from krishiv_py.connectors.kafka.formats import encoding
     from krishiv_py.connectors.kafka.formats.encoding import Encode, SinkFormat
-    from krishiv_py.connectors.tables import changes
-else:
-    encoding = lazy("krishiv_py.connectors.kafka.formats.encoding")
-    json_texts = lazy("krishiv_py.connectors.json_texts")
-    changes = lazy("krishiv_py.connectors.tables.changes")
 
 
 _POLL_S: Final = 0.1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors.kafka import fetching, reading
 from krishiv_py.connectors.kafka.backlog import Ranges, RecordTimes, TimeCut, Times, in_time_order
 from krishiv_py.connectors.kafka.client import (
     Connection,
@@ -28,17 +29,12 @@ from krishiv_py.connectors.kafka.client import (
 )
 from krishiv_py.connectors.source import JsonValue, Malformed, Planned, ReadRange, Source
 from krishiv_py.errors import PlanError, SourceError, shown
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import time_point_us
 from krishiv_py.plan.options.late import OnMalformed
 from krishiv_py.storage.datasets import Dataset
 
 if TYPE_CHECKING:
-    from krishiv_py.connectors.kafka import fetching, reading
     from krishiv_py.connectors.kafka.formats.protobuf import MessageType
-else:
-    fetching = lazy("krishiv_py.connectors.kafka.fetching")
-    reading = lazy("krishiv_py.connectors.kafka.reading")
 
 
 KafkaPosition: TypeAlias = (

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from krishiv_py.connectors import hive, json_texts
 from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
 from krishiv_py.connectors.tables.keys import columns
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PathLike, a_path
 from krishiv_py.redaction import shown_text
 from krishiv_py.storage.local import absolute, of_this_machine
-
-if TYPE_CHECKING:
-    from krishiv_py.connectors import hive, json_texts
-else:
-    hive = lazy("krishiv_py.connectors.hive")
-    json_texts = lazy("krishiv_py.connectors.json_texts")
 
 
 def a_folder(value: PathLike) -> str:

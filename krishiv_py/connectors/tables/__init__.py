@@ -2,3 +2,7 @@
 
 PostgreSQL, Delta Lake and Iceberg, and a Delta table as a source. Their packages are loaded when they are first needed.
 """
+
+from krishiv_py.lazy import load_modules_late
+
+load_modules_late(__name__)

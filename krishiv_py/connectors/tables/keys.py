@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, TransactionalSink
+from krishiv_py.connectors.tables import changes
 from krishiv_py.errors import PlanError, SchemaError, shown, unknown_column
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import MOST_ROWS, a_number, a_switch, a_text
 from krishiv_py.types import type_text
-
-if TYPE_CHECKING:
-    from krishiv_py.connectors.tables import changes
-else:  # with the first batch: it needs Arrow's functions
-    changes = lazy("krishiv_py.connectors.tables.changes")
 
 OP: Final = "op"
 """The column of a change log that says what a row does (SEMANTICS §5.4)."""

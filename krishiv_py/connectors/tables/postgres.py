@@ -7,29 +7,22 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors import json_texts as jsontexts
 from krishiv_py.connectors.sink import OutputBatch, OutputName, TransactionalSink
+from krishiv_py.connectors.tables import texts
 from krishiv_py.connectors.tables.keys import a_key, check_key, evolve, kept, net_changes
 from krishiv_py.connectors.tables.keys import create as a_create
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SchemaError, missing_extra, require_extra, shown
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, redacted
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.transient import verdict
 from krishiv_py.types import storable_hint, type_text
-
-if TYPE_CHECKING:
-    from krishiv_py.connectors import json_texts as jsontexts
-    from krishiv_py.connectors.tables import texts
-else:
-    jsontexts = lazy("krishiv_py.connectors.json_texts")
-    texts = lazy("krishiv_py.connectors.tables.texts")
-
 
 _WHOLE: Final = ("smallint", "integer", "bigint", "numeric")
 _TEXTS: Final = ("text", "character varying", "character", "json", "jsonb", "uuid", "citext", "USER-DEFINED")

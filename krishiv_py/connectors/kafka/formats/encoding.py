@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors import json_texts
 from krishiv_py.connectors.kafka.client import Connection
+from krishiv_py.connectors.kafka.formats import avro, avro_schemas, protobuf
 from krishiv_py.connectors.kafka.formats.registry import Reference, client, referenced, registry_at, schema_of, silent
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SourceError, shown
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.types import storable_hint, type_text
-
-if TYPE_CHECKING:
-    from krishiv_py.connectors import json_texts
-    from krishiv_py.connectors.kafka.formats import avro, avro_schemas, protobuf
-else:
-    avro_schemas = lazy("krishiv_py.connectors.kafka.formats.avro_schemas")
-    protobuf = lazy("krishiv_py.connectors.kafka.formats.protobuf")
-    json_texts = lazy("krishiv_py.connectors.json_texts")
-    avro = lazy("krishiv_py.connectors.kafka.formats.avro")
 
 SinkFormat: TypeAlias = Literal["json", "avro", "protobuf", "arrow", "bytes"]
 Encode: TypeAlias = Callable[[pa.Table], "list[bytes | None]"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import OutputBatch, OutputName, written_by_another
+from krishiv_py.connectors.tables.delta import layout
 from krishiv_py.connectors.tables.delta.place import OpenTable, a_place, delta, opened, options, refused, without_secrets
 from krishiv_py.connectors.tables.keys import (
     NetChanges,
@@ -24,17 +25,11 @@ from krishiv_py.connectors.tables.keys import (
     net_changes,
 )
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, shown, unknown_column
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.redaction import shown_settings, shown_text
 from krishiv_py.storage import datasets
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import storable_hint, type_text
-
-if TYPE_CHECKING:
-    from krishiv_py.connectors.tables.delta import layout
-else:  # with the first batch: it needs Arrow's functions
-    layout = lazy("krishiv_py.connectors.tables.delta.layout")
 
 _GONE: Final = "__krishiv_gone"
 _LONGEST: Final = 120

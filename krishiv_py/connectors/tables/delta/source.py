@@ -11,6 +11,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.source import JsonValue
+from krishiv_py.connectors.tables.delta import layout
 from krishiv_py.connectors.tables.delta.place import a_place, delta_table, filesystem, options, without_secrets
 from krishiv_py.connectors.tables.source import (
     MOST,
@@ -24,7 +25,6 @@ from krishiv_py.connectors.tables.source import (
     check_arguments,
 )
 from krishiv_py.errors import RAISED, PlanError, SourceError, shown
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import PathLike, Setting, a_number
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.storage import datasets
@@ -32,10 +32,6 @@ from krishiv_py.storage.datasets import Dataset
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
-
-    from krishiv_py.connectors.tables.delta import layout
-else:
-    layout = lazy("krishiv_py.connectors.tables.delta.layout")
 
 
 _MAPPED: Final = "delta.columnMapping.mode"

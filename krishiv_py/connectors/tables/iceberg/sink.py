@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors import values as exact
 from krishiv_py.connectors.sink import OutputBatch, OutputName, written_by_another
-from krishiv_py.connectors.tables.iceberg import place
+from krishiv_py.connectors.tables.iceberg import place, snapshots
 from krishiv_py.connectors.tables.iceberg.place import a_catalog, a_table, iceberg, opened, properties, without_secrets
 from krishiv_py.connectors.tables.keys import (
     NetChanges,
@@ -26,17 +27,9 @@ from krishiv_py.connectors.tables.keys import (
 )
 from krishiv_py.connectors.tables.keys import create as a_create
 from krishiv_py.errors import RAISED, KrishivError, OperatorError, PlanError, SchemaError, require_extra, shown
-from krishiv_py.lazy import lazy
 from krishiv_py.redaction import shown_settings
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import storable_hint, type_text
-
-if TYPE_CHECKING:
-    from krishiv_py.connectors import values as exact
-    from krishiv_py.connectors.tables.iceberg import snapshots
-else:  # with the first batch: they need Arrow's functions
-    snapshots = lazy("krishiv_py.connectors.tables.iceberg.snapshots")
-    exact = lazy("krishiv_py.connectors.values")
 
 _NOTE: Final = "krishiv.batch"
 

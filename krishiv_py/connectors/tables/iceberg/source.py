@@ -12,11 +12,12 @@ import datetime as dt
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.connectors import fit
 from krishiv_py.connectors.source import JsonValue, Planned
 from krishiv_py.connectors.tables.iceberg.place import COMPACTED, a_catalog, a_table, dataset, iceberg, opened, without_secrets
 from krishiv_py.connectors.tables.source import (
@@ -32,17 +33,11 @@ from krishiv_py.connectors.tables.source import (
     check_arguments,
 )
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SourceError, shown
-from krishiv_py.lazy import lazy
 from krishiv_py.plan.checks import Setting
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.redaction import shown_settings
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import normal_type
-
-if TYPE_CHECKING:
-    from krishiv_py.connectors import fit
-else:
-    fit = lazy("krishiv_py.connectors.fit")
 
 
 @functools.lru_cache(maxsize=8)
