@@ -14,7 +14,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.history import Until, history_of
-from krishiv_py.api.query import Query
+from krishiv_py.api.query import Query, QueryStart
 from krishiv_py.api.session_options import DurabilityProfile, SessionOptions
 from krishiv_py.api.sources import FileSources, OtherStreams, RangedSources
 from krishiv_py.api.stages.results import ResultStream
@@ -35,7 +35,7 @@ from krishiv_py.missing import OfOneProcess
 from krishiv_py.plan.checks import PROFILES, PathLike, a_number, a_path, a_switch, a_text, file_name, is_collection, one_of
 from krishiv_py.plan.durations import Duration, TimePoint, to_us
 from krishiv_py.plan.nodes import MemorySource
-from krishiv_py.plan.options.query import Batches, OnChange, given_batches, given_begin
+from krishiv_py.plan.options.query import Batches, OnChange, given_batches
 from krishiv_py.plan.options.watermarks import RowsClock
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.planner import several
@@ -426,21 +426,18 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         """
         named = named_outputs(outputs, "session.start")
         when = given_batches(batches, None, keep_batches)
-        if checkpoint is not None:
-            checkpoint = a_path(checkpoint, "checkpoint", "pass a folder, or leave it out for a temporary one")
-        if name is not None:
-            a_text(name, "name", "pass a text, or None for a generated name")
-        begin, plan = given_begin(savepoint, on_change), _one_plan(named).of_one_query()
         sinks = tuple(output.sink for output in named.values())
-        given = history_of(plan, bootstrap, until, publish)
+        begin = savepoint, on_change
+        start = QueryStart.of(lambda: _one_plan(named).of_one_query(), sinks, checkpoint, when, name, begin)
+        given = history_of(start.plan, bootstrap, until, publish)
         if given is None:
-            return self._runner.start(plan, sinks, checkpoint, when, name, begin)
-        if begin is not None and until is not None:
+            return self._runner.start(start)
+        if start.begin is not None and until is not None:
             hint = "leave `until` out, and pass archives of just the rows that the savepoint has taken"
             raise PlanError("a savepoint says where the history ends", got="until with a savepoint", hint=hint)
-        history = past.History(plan, given.archives, given.seam, given.offsets, given.publish)
-        home, begin = past.begin_with(history, self._runner, sinks, checkpoint, name or plan.title, begin)
-        query = self._runner.start(plan, sinks, home, when, name, begin)
+        history = past.History(start.plan, given.archives, given.seam, given.offsets, given.publish)
+        home, start = past.begin_with(history, self._runner, start)
+        query = self._runner.start(start)
         past.forget(home)
         return query
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias
 
 import attrs
@@ -15,9 +16,9 @@ from krishiv_py.display.html import rows_html
 from krishiv_py.display.lag import LatenessProfile
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError
-from krishiv_py.plan.checks import PathLike
+from krishiv_py.plan.checks import PathLike, a_path, a_text
 from krishiv_py.plan.durations import Duration, TimePoint
-from krishiv_py.plan.options.query import Batches, HandoverOptions, StartPoint
+from krishiv_py.plan.options.query import Batches, HandoverOptions, OnChange, StartPoint, given_begin
 from krishiv_py.plan.options.watermarks import RowsClock
 from krishiv_py.plan.running import Counters, Progress
 
@@ -614,6 +615,65 @@ class BoundedResult(ArrowRows):
         return rows_html("Bounded run", counted, {**(self.outputs or {"results": self.table}), **late})
 
 
+@attrs.frozen(eq=False)
+class QueryStart:
+    """Holds what starts a query, whichever engine runs it.
+
+    Attributes
+    ----------
+    plan : PhysicalPlan
+        What runs.
+    sinks : tuple of Sink
+        Where results go: one for each output of the plan.
+    checkpoint : str or None
+        The folder of its checkpoint; None for a temporary one.
+    batches : Batches
+        When batches are planned.
+    name : str or None
+        What the query is called.
+    begin : StartPoint or None
+        The savepoint that it begins from.
+    title : str
+        The name, or one that is made of the plan.
+    """
+
+    plan: PhysicalPlan
+    sinks: tuple[Sink, ...]
+    checkpoint: str | None
+    batches: Batches
+    name: str | None
+    begin: StartPoint | None = None
+    title: str = attrs.field(init=False)
+
+    @title.default
+    def _title(self) -> str:
+        return self.name or f"{self.plan.title}-{uuid.uuid4().hex[:8]}"
+
+    @classmethod
+    def of(
+        cls,
+        plan: Callable[[], PhysicalPlan],
+        sinks: tuple[Sink, ...],
+        checkpoint: PathLike | None,
+        batches: Batches,
+        name: str | None,
+        begin: tuple[PathLike | None, Mapping[str, OnChange] | None],
+    ) -> QueryStart:
+        """Return what a user says of a start, once it is checked; the `plan` is made after that.
+
+        Raises
+        ------
+        PlanError
+            For a checkpoint that is no path, a name that is no text, and a savepoint to `begin` from that cannot be one.
+        """
+        if checkpoint is not None:
+            checkpoint = a_path(checkpoint, "checkpoint", "pass a folder, or leave it out for a temporary one")
+        if name is not None:
+            a_text(name, "name", "pass a text, or None for a generated name")
+        start = given_begin(*begin)
+        return cls(plan(), sinks, checkpoint, batches, name, start)
+
+
 class Runner(Protocol):
     """Runs plans."""
 
@@ -627,16 +687,8 @@ class Runner(Protocol):
     def run_bounded(self, plan: PhysicalPlan, progress: Show = False) -> BoundedResult:
         """One batch job over a finite input, with or without a `progress` line."""
 
-    def start(
-        self,
-        plan: PhysicalPlan,
-        sinks: tuple[Sink, ...],
-        checkpoint: str | None,
-        batches: Batches,
-        name: str | None,
-        begin: StartPoint | None = None,
-    ) -> Query:
-        """Start an unbounded query, with a sink for each output of the plan; it may `begin` from a savepoint."""
+    def start(self, start: QueryStart) -> Query:
+        """Start an unbounded query."""
 
     def against(self, plan: PhysicalPlan, folder: str, bootstrap: Iterable[str]) -> str:
         """Say what becomes of the state of a checkpoint or savepoint if a plan begins from it, a line for each stage.
@@ -662,15 +714,7 @@ class NoRunner:
         """Refuse."""
         self._refuse("collect()")
 
-    def start(
-        self,
-        plan: PhysicalPlan,
-        sinks: tuple[Sink, ...],
-        checkpoint: str | None,
-        batches: Batches,
-        name: str | None,
-        begin: StartPoint | None = None,
-    ) -> Query:
+    def start(self, start: QueryStart) -> Query:
         """Refuse."""
         self._refuse("start()")
 

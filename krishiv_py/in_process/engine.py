@@ -45,13 +45,12 @@ from krishiv_py.kernels.state.store import stored
 from krishiv_py.kernels.watermark import Clocks
 from krishiv_py.logs import BatchLines, batch_part
 from krishiv_py.plan.durations import END_OF_TIME
-from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import under_new_names
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.replay_log import HandedSends, handed_sends
 from krishiv_py.retrying import Backoff
 from krishiv_py.runtime.batch import STAGE
-from krishiv_py.runtime.checkpoint.lease import Lease, writable_checkpoint
+from krishiv_py.runtime.checkpoint.lease import writable_checkpoint
 from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.runtime.closings import CLOSED, Closings, noted_keys, request
@@ -61,6 +60,7 @@ from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.runtime.ranges.limits import Limit
 from krishiv_py.runtime.ranges.planning import RangePlanner
 from krishiv_py.runtime.ranges.sent import SentSource
+from krishiv_py.runtime.session import QueryRun
 from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.storage.checksums import missing
 from krishiv_py.storage.files import store_at
@@ -128,49 +128,25 @@ class Engine:
 
     Parameters
     ----------
-    plan : PhysicalPlan
-        What runs.
-    title : str
-        The name of the query.
+    run : QueryRun
+        What runs, and from which checkpoint.
     ends : callable
         Makes what it reads and writes.
     ledger : Ledger
         What others see of the query.
-    batches : Batches
-        When batches are planned.
-    checkpoint : str
-        Its checkpoint, which it holds by `lease`.
-    now : callable
-        Processing time, µs since the epoch.
-    durable : bool
-        Whether a commit must survive a loss of power.
     workers : Workers
         What runs the buckets of its stages.
     lookup_results : int
         How many results of each output stay in memory, about.
-    retry_s : float
-        For how long what is away is tried again, s.
     """
 
     def __init__(
-        self,
-        plan: PhysicalPlan,
-        title: str,
-        ends: Callable[[], QueryEnds],
-        ledger: BucketMetrics,
-        batches: Batches,
-        checkpoint: str,
-        lease: Lease,
-        now: Callable[[], int],
-        *,
-        durable: bool,
-        workers: Workers,
-        lookup_results: int,
-        retry_s: float = 0.0,
+        self, run: QueryRun, ends: Callable[[], QueryEnds], ledger: BucketMetrics, workers: Workers, lookup_results: int
     ) -> None:
+        plan, title, batches, now = run.plan, run.title, run.batches, run.now
         self._plan, self._title, self._ends, self._batches = plan, title, ends, batches
-        self._lease, self._now, self._workers = lease, now, workers
-        self._checkpoint, self._durable = checkpoint, durable
+        self._lease, self._now, self._workers = run.opened.lease, now, workers
+        self._checkpoint, self._durable = run.checkpoint, run.durable
         self._limit = Limit(
             batches.max_rows, batches.max_bytes, batches.interval_us / 1e6 if batches.kind == "target" else None
         )
@@ -193,7 +169,7 @@ class Engine:
         self._closing = threading.Event()
         self._last_us = self._looked_us = now()
         self._took_s = 0.0
-        self._backoff = Backoff(retry_s)
+        self._backoff = Backoff(run.retry_s)
         self.repeats = False
         """True while it runs the batch that an earlier process had begun: what fails there has failed before."""
         self._requests: list[_Request] = []

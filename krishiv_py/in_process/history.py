@@ -14,6 +14,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.api.query import QueryStart
 from krishiv_py.arrays.grouping import key_hashes
 from krishiv_py.arrays.types import Ints
 from krishiv_py.connectors.kafka.source import KafkaSource
@@ -314,7 +315,7 @@ class History:
     publish: bool
     rebuilding: RebuiltPlan | None = None
 
-    def run(self, runner: ProcessRunner, sinks: Sequence[Sink], checkpoint: str, title: str) -> str:
+    def run(self, runner: SessionRunner[Any], sinks: Sequence[Sink], checkpoint: str, title: str) -> str:
         """Run to the end of the archives, or go on with it; gives the savepoint for the live query of a `checkpoint`.
 
         Raises
@@ -330,7 +331,8 @@ class History:
         saved = f"{folder}/savepoint"
         own = f"{folder}/checkpoint"
         if not is_savepoint(saved):
-            self._run(runner, sinks, own, saved, title)
+            process = runner if isinstance(runner, ProcessRunner) else ProcessRunner.next_to(runner)
+            self._run(process, sinks, own, saved, title)
         if self.rebuilding is not None:
             try:
                 self.rebuilding.check(saved)
@@ -357,7 +359,8 @@ class History:
                 hint = "pass ParquetSink(...) or another sink of files or tables; on Spark publish=False does, too"
                 raise PlanError("the results of a history cannot go to this sink", got=sink.title, then=then, hint=hint)
         for each in (past, none):
-            runner.start(each, targets, own, Batches.available_now(), f"{title} (history)").await_termination()
+            start = QueryStart(each, targets, own, Batches.available_now(), f"{title} (history)")
+            runner.start(start).await_termination()
             if batches_of(own):  # else all archives are empty, and a batch without rows begins the query
                 break
         save(own, saved, None if self.rebuilding is not None else self._change)
@@ -402,17 +405,10 @@ class History:
         result.clocks = {"tracker": clocks[0], "others": clocks[1:]} if len(clocks) > 1 else {"tracker": clocks[0]}
 
 
-def begin_with(
-    history: History,
-    runner: SessionRunner[Any],
-    sinks: Sequence[Sink],
-    checkpoint: str | None,
-    title: str,
-    begin: StartPoint | None,
-) -> tuple[str, StartPoint | None]:
-    """Run a history unless its query has begun; gives the checkpoint of the live query, and what that begins from.
+def begin_with(history: History, runner: SessionRunner[Any], start: QueryStart) -> tuple[str, QueryStart]:
+    """Run a history unless its query has begun; gives the checkpoint of the live query, and how that starts.
 
-    With a savepoint to `begin` from, only what the plan has new is taken from the history.
+    With a savepoint to begin from, only what the plan has new is taken from the history.
 
     Raises
     ------
@@ -423,28 +419,18 @@ def begin_with(
     CheckpointError
         When the query of the checkpoint began otherwise.
     """
-    check_kept(runner.profile, checkpoint)
-    home = runner.folder("checkpoint") if checkpoint is None else absolute(checkpoint).rstrip("/")
+    check_kept(runner.profile, start.checkpoint)
+    home = runner.folder("checkpoint") if start.checkpoint is None else absolute(start.checkpoint).rstrip("/")
+    title, begin = start.name or start.plan.title, start.begin
     if begin is not None:
-        return home, _rebuilt(history, attrs.evolve(begin, archives=tuple(history.archives)), runner, sinks, home, title)
-    if begun_with_history(home, history.seam):
-        return home, None
-    own = runner if isinstance(runner, ProcessRunner) else ProcessRunner.next_to(runner)
-    return home, StartPoint(history.run(own, sinks, home, title), {}, history.seam)
-
-
-def _rebuilt(
-    history: History, begin: StartPoint, runner: SessionRunner[Any], sinks: Sequence[Sink], home: str, title: str
-) -> StartPoint:
-    """Return a beginning from a savepoint with what is new in the plan rebuilt, unless its query has begun."""
-    if CheckpointNotes(home).plan() is not None:
-        return begin
-    rebuilding = RebuiltPlan.of(history.plan, begin)
-    if rebuilding is None:
-        return begin
-    own = runner if isinstance(runner, ProcessRunner) else ProcessRunner.next_to(runner)
-    saved = attrs.evolve(history, rebuilding=rebuilding).run(own, sinks, home, title)
-    return attrs.evolve(begin, history=saved)
+        begin = attrs.evolve(begin, archives=tuple(history.archives))
+        rebuilding = None if CheckpointNotes(home).plan() is not None else RebuiltPlan.of(history.plan, begin)
+        if rebuilding is not None:
+            saved = attrs.evolve(history, rebuilding=rebuilding).run(runner, start.sinks, home, title)
+            begin = attrs.evolve(begin, history=saved)
+    elif not begun_with_history(home, history.seam):
+        begin = StartPoint(history.run(runner, start.sinks, home, title), {}, history.seam)
+    return home, attrs.evolve(start, checkpoint=home, begin=begin)
 
 
 def begun_with_history(checkpoint: str, seam: Seam) -> bool:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, NoReturn
 
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.query import BoundedResult
+from krishiv_py.api.query import BoundedResult, QueryStart
 from krishiv_py.api.session_options import MOST_LOOKUP_RESULTS, DurabilityProfile
-from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, SessionClosedError, shown
@@ -26,7 +23,7 @@ from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.sources import inferred, readers
 from krishiv_py.in_process.stage import Workers
 from krishiv_py.plan.nodes import MemorySource
-from krishiv_py.plan.options.query import Batches, HandoverOptions, StartPoint
+from krishiv_py.plan.options.query import HandoverOptions, StartPoint
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.planner.places import check_places
@@ -36,12 +33,12 @@ from krishiv_py.runtime.checkpoint.moved import note_streams
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Target, check_engine, check_goes_on, engine_of
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, note_reader
 from krishiv_py.runtime.controls import warn_if_flushed
-from krishiv_py.runtime.outputs import Owner, check_there, claim_outputs, described_outputs, late_sinks, take_sinks
+from krishiv_py.runtime.outputs import check_there, claim_outputs, described_outputs, late_sinks
 from krishiv_py.runtime.query import BucketMetrics, QueryRows
 from krishiv_py.runtime.ranges.limits import alignments
 from krishiv_py.runtime.ranges.planning import backlogs
 from krishiv_py.runtime.reading import located
-from krishiv_py.runtime.session import CheckpointProgress, SessionRunner, check_kept
+from krishiv_py.runtime.session import CheckpointProgress, QueryRun, SessionRunner, check_kept
 from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.storage.files import check_reachable
 from krishiv_py.storage.local import absolute
@@ -99,83 +96,34 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         self._alive("collect()")
         return run_bounded(attrs.evolve(plan, engine=self.engine), lambda: self.clock(), progress, self.workers)
 
-    def _start(
-        self,
-        plan: PhysicalPlan,
-        sinks: tuple[Sink, ...],
-        checkpoint: str | None,
-        batches: Batches,
-        name: str | None,
-        begin: StartPoint | None,
-    ) -> ProcessQuery:
-        """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
-        self._alive("start()")
-        self._check_name(name)
-        plan = attrs.evolve(plan, engine=self.engine)
-        if batches.snapshot:
+    def _checked(self, start: QueryStart) -> QueryStart:
+        """See SessionRunner."""
+        plan = attrs.evolve(start.plan, engine=self.engine)
+        if start.batches.snapshot:
             check_snapshot(plan)
-            check_keys(plan, sinks, early=True)
-        check_kept(self.profile, checkpoint)
-        title = name or f"{plan.title}-{uuid.uuid4().hex[:8]}"
-        outputs_of(plan, sinks, title, "")  # before the checkpoint is looked at
-        opened = self._opened(plan, sinks, title, checkpoint, begin)
+            check_keys(plan, start.sinks, early=True)
+        check_kept(self.profile, start.checkpoint)
+        outputs_of(plan, start.sinks, start.title, "")  # before the checkpoint is looked at
+        return attrs.evolve(start, plan=plan)
 
-        def cleanup() -> None:
-            opened.lease.release()
-            if checkpoint is None:
-                shutil.rmtree(opened.checkpoint, ignore_errors=True)
+    def _begin_from(self, begin: StartPoint, plan: PhysicalPlan, checkpoint: str) -> None:
+        """See SessionRunner."""
+        begin_from(begin, plan, checkpoint, 1, _ENGINE, lambda savepoint: moving.restore(savepoint, checkpoint))
 
-        owner = Owner(title, opened.checkpoint)
-        try:
-            take_sinks(owner, *sinks, *late_sinks(plan))
-            if begin is not None:
-                with writable_checkpoint(opened.checkpoint):
-                    begin_from(
-                        begin,
-                        plan,
-                        opened.checkpoint,
-                        1,
-                        _ENGINE,
-                        lambda savepoint: moving.restore(savepoint, opened.checkpoint),
-                    )
-            plan = going_on(
-                plan, opened.checkpoint, lambda *given: moving.read_clocks(*given), durable=opened.durable, on_spark=False
-            )
-            query = self._started(plan, sinks, opened, batches, title, cleanup)
-            owner.of(query)
-            opened.lease.running = owner.running
-            opened.lease.on_lost = query._fail
-            try:
-                self._add(query, query._begin)
-            except SessionClosedError:
-                query._give_up()
-                raise
-        except BaseException:
-            owner.running = lambda: False
-            cleanup()
-            self.check_open("start()")  # whatever failed: the folders of the session went meanwhile
-            raise
-        return query
+    def _going_on(self, plan: PhysicalPlan, opened: OpenedCheckpoint) -> PhysicalPlan:
+        """See SessionRunner."""
+        return going_on(
+            plan, opened.checkpoint, lambda *given: moving.read_clocks(*given), durable=opened.durable, on_spark=False
+        )
 
-    def _started(
-        self,
-        plan: PhysicalPlan,
-        sinks: tuple[Sink, ...],
-        opened: OpenedCheckpoint,
-        batches: Batches,
-        title: str,
-        cleanup: Callable[[], None],
-    ) -> ProcessQuery:
-        checkpoint, durable = opened.checkpoint, opened.durable
-
-        def now() -> int:
-            return self.clock()
-
+    def _started(self, run: QueryRun) -> ProcessQuery:
+        """See SessionRunner."""
+        plan, sinks, checkpoint, durable, now = run.plan, run.sinks, run.checkpoint, run.durable, run.now
         notes = CheckpointNotes(checkpoint, durable)
         note_streams(checkpoint, [read.source for read in plan.reads])
         claim = notes.claim(plan, 1, _ENGINE)
         ledger = BucketMetrics(_NoNotes(checkpoint), plan.stages, plan.last, plan.clocks.initial)
-        kept, workers = batches._kept, Workers(self.workers)
+        kept, workers = run.batches._kept, Workers(self.workers)
 
         is_claimed = False
 
@@ -187,51 +135,38 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             if not is_claimed:  # later on a missing folder is away, and is not made again
                 claim_outputs(plan, sinks, claim.outputs, notes)
                 is_claimed = True
-            outputs = outputs_of(plan, sinks, title, claim.outputs, durable=durable, workers=workers)
+            outputs = outputs_of(plan, sinks, run.title, claim.outputs, durable=durable, workers=workers)
             begun, looked_up = max(batches_of(checkpoint), default=-1), lookup_tables(plan)
             tables = LookupTables(checkpoint, looked_up, now, durable, begun, notes.has_tables, notes.note_tables, kept)
             ledger.backlog = lambda: backlogs([stream.planner for stream in streams])
             return QueryEnds(streams, outputs, tables)
 
-        engine = Engine(
-            plan,
-            title,
-            ends,
-            ledger,
-            batches,
-            checkpoint,
-            opened.lease,
-            now,
-            durable=durable,
-            workers=workers,
-            lookup_results=self.lookup_results,
-            retry_s=self.retry_s,
-        )
+        engine = Engine(run, ends, ledger, workers, self.lookup_results)
         engine.begin()
         ledger.rows_before = ledger.counted().rows
         warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
         for read in plan.reads:
             if isinstance(read.source, MemorySource):
                 note_reader(read.source.spool, checkpoint)
-        return ProcessQuery(engine, title, ledger, plan, described_outputs(plan, sinks), QueryRows.of(plan, sinks), cleanup)
+        rows = QueryRows.of(plan, sinks)
+        return ProcessQuery(engine, run.title, ledger, plan, described_outputs(plan, sinks), rows, run.cleanup)
 
-    def _opened(
-        self, plan: PhysicalPlan, sinks: tuple[Sink, ...], title: str, checkpoint: str | None, begin: StartPoint | None
-    ) -> OpenedCheckpoint:
-        home = None if checkpoint is None else absolute(checkpoint).rstrip("/")
-        late = tuple(late_sinks(plan))
-        check_places(sinks[0], late[-1], plan.source, home, late[:-1], sinks[1:])
+    def _opened(self, start: QueryStart) -> OpenedCheckpoint:
+        """See SessionRunner."""
+        home = None if start.checkpoint is None else absolute(start.checkpoint).rstrip("/")
+        sinks, late = start.sinks, tuple(late_sinks(start.plan))
+        check_places(sinks[0], late[-1], start.plan.source, home, late[:-1], sinks[1:])
         written = [folder for folder in map(folder_of, (*sinks, *late)) if folder is not None]
         check_reachable([home, *written], written=True)
         where = self.folder("checkpoint") if home is None else home
         with writable_checkpoint(where):
-            if begin is not None:
-                prepare_beginning(begin, where)
+            if start.begin is not None:
+                prepare_beginning(start.begin, where)
             check_goes_on(where)
             check_engine(where, "in-process")
-            check_there(where, (*sinks, *late), is_new=begin is not None)
+            check_there(where, (*sinks, *late), is_new=start.begin is not None)
             make_private(where, _FOLDERS)
-            lease = take(where, title)
+            lease = take(where, start.title)
         return OpenedCheckpoint(where, lease, home is not None and self.profile != "dev-local")
 
     def to_dataframe(self, plan: PhysicalPlan, handed: HandoverOptions | None = None) -> Any:

@@ -13,13 +13,13 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeAlias, TypeGuard
+from typing import Any, Final, Protocol, TypeAlias, TypeGuard
 
 import attrs
 import pyarrow as pa
 from typing_extensions import TypedDict
 
-from krishiv_py.api.query import Query
+from krishiv_py.api.query import QueryStatus
 from krishiv_py.connectors.publish import STAGING, check_sink, writable, write_staged
 from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
 from krishiv_py.connectors.sinks.known import ReadableSink, described, side_output
@@ -266,6 +266,14 @@ def _check_not_lost(checkpoint: str, folder: str, instead: str) -> None:
 _HINT: Final = "pass a new {}() to each query"
 
 
+class _HasStatus(Protocol):
+    """A query that says whether it runs."""
+
+    @property
+    def status(self) -> QueryStatus:
+        """Return it."""
+
+
 @attrs.define(eq=False)
 class Owner:
     """A query that writes into exclusive sinks: its name, the mark of its checkpoint, and whether it runs still."""
@@ -274,7 +282,7 @@ class Owner:
     mark: str
     running: Callable[[], bool] = lambda: True
 
-    def of(self, query: Query) -> None:
+    def of(self, query: _HasStatus) -> None:
         """Ask its `query` from now on, which lives no longer for that."""
         there = weakref.ref(query)
         self.running = lambda: (one := there()) is not None and one.status == "running"

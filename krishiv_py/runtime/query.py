@@ -23,7 +23,7 @@ from krishiv_py.display.text import LaidOut, plan_text
 from krishiv_py.display.watch import QuerySample, watch
 from krishiv_py.engine.closing import keys_of, why_text
 from krishiv_py.engine.stage import Report, StageOperator, count
-from krishiv_py.errors import PlanError, shown
+from krishiv_py.errors import KrishivError, PlanError, shown
 from krishiv_py.kernels.columns.times import bounds_of
 from krishiv_py.kernels.prepare import late_output_schema, refused, refused_rows
 from krishiv_py.kernels.spec import Moment, OperatorSpec
@@ -499,6 +499,17 @@ class RunningQuery(OfOneProcess):
         self._lateness = Lateness(plan)
         self._looking = threading.Lock()
         self._snapshots: dict[int, StateSnapshot] = {}
+
+    def _begin(self) -> None:
+        """Run, once the session has its handle; most engines have started it by then."""
+
+    def _give_up(self) -> None:
+        """End without having begun."""
+        self.stop()
+
+    def _fail(self, problem: KrishivError) -> None:
+        """End it over a problem that is not one of the engine's; nothing, when it has ended."""
+        raise NotImplementedError
 
     @property
     def status(self) -> Literal["running", "stopped", "failed"]:

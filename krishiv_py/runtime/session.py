@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.query import QueryStart
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.ending import runners, stop_at_end
@@ -30,7 +31,9 @@ from krishiv_py.planner.why import QueryProgress
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.retrying import RETRY_S, retried
 from krishiv_py.runtime.beginning import changes_against
+from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, writable_checkpoint
 from krishiv_py.runtime.checkpoint.sparklog import trim
+from krishiv_py.runtime.outputs import Owner, late_sinks, take_sinks
 from krishiv_py.runtime.query import RunningQuery
 from krishiv_py.storage.local import new_folder, remove_leftovers
 
@@ -44,6 +47,50 @@ class CheckpointProgress:
     moment: Moment
     sources_us: Mapping[str, int]
     moved_us: Mapping[str, int]
+
+
+@attrs.frozen(eq=False)
+class QueryRun:
+    """The start of a query whose checkpoint is open: what engines take.
+
+    Attributes
+    ----------
+    plan : PhysicalPlan
+        What runs, as it goes on from the checkpoint.
+    sinks : tuple of Sink
+        Where results go.
+    batches : Batches
+        When batches are planned.
+    title : str
+        The name of the query.
+    opened : OpenedCheckpoint
+        Its checkpoint, and the right to it.
+    now : callable
+        Processing time, µs since the epoch.
+    retry_s : float
+        For how long what is away is tried again, s.
+    cleanup : callable
+        Lets go of the checkpoint once the query has ended.
+    """
+
+    plan: PhysicalPlan
+    sinks: tuple[Sink, ...]
+    batches: Batches
+    title: str
+    opened: OpenedCheckpoint
+    now: Callable[[], int]
+    retry_s: float
+    cleanup: Callable[[], None]
+
+    @property
+    def checkpoint(self) -> str:
+        """Return the folder of its checkpoint."""
+        return self.opened.checkpoint
+
+    @property
+    def durable(self) -> bool:
+        """Return whether what is noted must survive a loss of power."""
+        return self.opened.durable
 
 
 class SessionRunner(Generic[Q]):
@@ -124,40 +171,79 @@ class SessionRunner(Generic[Q]):
             hint = "stop() it first, or start this one under another name; session.queries has the running ones"
             raise PlanError(f"a query named {name!r} runs already", got="the name of a running query", then=then, hint=hint)
 
-    def start(
-        self,
-        plan: PhysicalPlan,
-        sinks: tuple[Sink, ...],
-        checkpoint: str | None,
-        batches: Batches,
-        name: str | None,
-        begin: StartPoint | None = None,
-    ) -> Q:
+    def start(self, start: QueryStart) -> Q:
         """See :class:`~krishiv_py.api.query.Runner`; tried again while something is away."""
 
         def attempt() -> Q:
             try:
-                return self._start(plan, sinks, checkpoint, batches, name, begin)
+                return self._start(start)
             except Exception:
                 self.check_open("start()")  # a stop meanwhile has removed folders that the start was in
                 raise
 
-        return retried(attempt, self.retry_s, f"the start of {name or plan.title}")
+        return retried(attempt, self.retry_s, f"the start of {start.name or start.plan.title}")
 
-    def _start(
-        self,
-        plan: PhysicalPlan,
-        sinks: tuple[Sink, ...],
-        checkpoint: str | None,
-        batches: Batches,
-        name: str | None,
-        begin: StartPoint | None,
-    ) -> Q:
+    def _start(self, start: QueryStart) -> Q:
         """Start a query, or leave nothing of it."""
+        self._alive("start()")
+        self._check_name(start.name)
+        start = self._checked(start)
+        opened = self._opened(start)
+
+        def cleanup() -> None:
+            opened.lease.release()
+            if start.checkpoint is None:
+                shutil.rmtree(opened.checkpoint, ignore_errors=True)
+
+        owner = Owner(start.title, opened.checkpoint)
+        try:
+            take_sinks(owner, *start.sinks, *late_sinks(start.plan))
+            if start.begin is not None:
+                with writable_checkpoint(opened.checkpoint):
+                    self._begin_from(start.begin, start.plan, opened.checkpoint)
+            plan = self._going_on(start.plan, opened)
+            run = QueryRun(plan, start.sinks, start.batches, start.title, opened, lambda: self.clock(), self.retry_s, cleanup)
+            query = self._started(run)
+            owner.of(query)
+            opened.lease.running, opened.lease.on_lost = owner.running, query._fail
+            try:
+                self._add(query)
+            except SessionClosedError:
+                query._give_up()
+                raise
+        except BaseException:
+            owner.running = lambda: False
+            cleanup()
+            self.check_open("start()")  # whatever failed: the folders of the session went meanwhile
+            raise
+        return query
+
+    def _alive(self, what: str) -> None:
+        """Refuse a call `what` of a session that is over, or in a process that was forked."""
         raise NotImplementedError
 
-    def _add(self, query: Q, begin: Callable[[], None] = lambda: None) -> None:
-        """Let a query `begin`, keep its handle, and forget those that have ended.
+    def _checked(self, start: QueryStart) -> QueryStart:
+        """Refuse what the engine cannot run; gives what it runs."""
+        raise NotImplementedError
+
+    def _opened(self, start: QueryStart) -> OpenedCheckpoint:
+        """Take the checkpoint of a query, or a temporary one."""
+        raise NotImplementedError
+
+    def _begin_from(self, begin: StartPoint, plan: PhysicalPlan, checkpoint: str) -> None:
+        """Make a checkpoint of a savepoint."""
+        raise NotImplementedError
+
+    def _going_on(self, plan: PhysicalPlan, opened: OpenedCheckpoint) -> PhysicalPlan:
+        """Return a plan with what its checkpoint has carried into it."""
+        raise NotImplementedError
+
+    def _started(self, run: QueryRun) -> Q:
+        """Let the engine start a query."""
+        raise NotImplementedError
+
+    def _add(self, query: Q) -> None:
+        """Let a query begin, keep its handle, and forget those that have ended.
 
         Raises
         ------
@@ -166,7 +252,7 @@ class SessionRunner(Generic[Q]):
         """
         with self._changing:
             self.check_open("start()")
-            begin()
+            query._begin()
             self.queries = [*(q for q in self.queries if q.status == "running"), query]
         for watcher in list(self.watchers):
             watcher(query)

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import shutil
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +15,9 @@ import pyspark
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
-from krishiv_py.api.query import BoundedResult
+from krishiv_py.api.query import BoundedResult, QueryStart
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.api.stages.stream import Stream
-from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import KrishivError, PlanError, SessionClosedError
@@ -27,18 +25,18 @@ from krishiv_py.in_process.capturing import CaptureOptions, capture
 from krishiv_py.in_process.moving import move, save, save_leased
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.nodes import FrameSource, MemorySource, SourceNode
-from krishiv_py.plan.options.query import Batches, HandoverOptions, StartPoint
+from krishiv_py.plan.nodes import FrameSource, MemorySource
+from krishiv_py.plan.options.query import HandoverOptions, StartPoint
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.beginning import begin_from, going_on, prepare_beginning, with_carried
 from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint, make_private, take, writable_checkpoint
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Target, check_engine, check_goes_on, engine_of
-from krishiv_py.runtime.outputs import Owner, check_free, check_outputs, check_there, late_sinks, take_sinks
+from krishiv_py.runtime.outputs import check_free, check_outputs, check_there, late_sinks
 from krishiv_py.runtime.reading import PathLocation
 from krishiv_py.runtime.savepoints import restore_for_spark
-from krishiv_py.runtime.session import CheckpointProgress, SessionRunner
+from krishiv_py.runtime.session import CheckpointProgress, QueryRun, SessionRunner
 from krishiv_py.spark import bounded, state, streaming
 from krishiv_py.spark.frames import handed_frame, lags_of, rows_frame
 from krishiv_py.spark.publishing import write_once
@@ -61,7 +59,7 @@ from krishiv_py.spark.setup.types import arrow_schema, spark_ddl
 from krishiv_py.spark.setup.waiting import cancellable, counted
 from krishiv_py.spark.setup.workers import make_archive
 from krishiv_py.spark.state import read_state, rescale
-from krishiv_py.spark.storage import ShuffleFiles, handed_over, shuffle_files
+from krishiv_py.spark.storage import handed_over, shuffle_files
 from krishiv_py.spark.tasks.failures import as_own, require_alive
 from krishiv_py.storage.files import arrow_reads
 from krishiv_py.storage.local import absolute
@@ -75,18 +73,8 @@ else:
 _SPARKS: tuple[str, ...] = ("offsets", "commits", "sources", "state")
 
 
-def open_checkpoint(
-    spark: SparkSession,
-    title: str,
-    checkpoint: str | None,
-    temporary: Callable[[], str],
-    results: tuple[Sink, ...],
-    late: tuple[Sink | None, ...],
-    source: SourceNode,
-    *,
-    is_new: bool = False,
-) -> OpenedCheckpoint:
-    """Take the checkpoint of a query, or a temporary one; `is_new` says that one that is not there is made of a savepoint.
+def open_checkpoint(spark: SparkSession, start: QueryStart, temporary: Callable[[], str]) -> OpenedCheckpoint:
+    """Take the checkpoint of a query, or a temporary one.
 
     Raises
     ------
@@ -97,7 +85,8 @@ def open_checkpoint(
     EnvironmentSetupError
         When an object store or HDFS does not answer.
     """
-    home = absolute(checkpoint).rstrip("/") if checkpoint is not None else None
+    results, late, source = start.sinks, tuple(late_sinks(start.plan)), start.plan.source
+    home = absolute(start.checkpoint).rstrip("/") if start.checkpoint is not None else None
     check_cluster(spark, home, [*results, *late], source)
     check_places(results[0], late[-1], source, home, late[:-1], results[1:])
     written = [folder for folder in map(folder_of, (*results, *late)) if folder is not None]
@@ -106,7 +95,7 @@ def open_checkpoint(
     where = home if home is not None else temporary()
     check_goes_on(where)
     check_engine(where, "spark")
-    check_there(where, (*results, *late), is_new=is_new)
+    check_there(where, (*results, *late), is_new=start.begin is not None)
     with writable_checkpoint(where):
         make_private(where, _SPARKS)
     outputs = [folder for folder in written if arrow_reads(folder)]
@@ -114,14 +103,12 @@ def open_checkpoint(
     check_reach(spark, [*([where] if arrow_reads(where) else []), *outputs], places)
     durable = home is not None and str(spark.conf.get(FSYNC, "false")).lower() == "true"
     with writable_checkpoint(where):
-        lease = take(where, title)
+        lease = take(where, start.title)
     return OpenedCheckpoint(where, lease, durable)
 
 
 def release_at_end(lease: Lease, query: StreamQuery) -> None:
-    """Let others run from the checkpoint once the query has ended, in whatever way; end it when its lease is lost."""
-    lease.running = lambda: query.status == "running"
-    lease.on_lost = query._fail
+    """Let others run from the checkpoint once the query has ended, in whatever way."""
 
     def wait() -> None:
         with contextlib.suppress(KrishivError, Py4JError):  # what ended it is reported to whoever asks the query
@@ -200,85 +187,49 @@ class SparkRunner(SessionRunner[StreamQuery]):
         finally:
             shutil.rmtree(sends, ignore_errors=True)
 
-    def _start(
-        self,
-        plan: PhysicalPlan,
-        sinks: tuple[Sink, ...],
-        checkpoint: str | None,
-        batches: Batches,
-        name: str | None,
-        begin: StartPoint | None,
-    ) -> StreamQuery:
-        """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
-        self._alive("start()")
-        batches._check_for_spark()
-        self._check_name(name)
-        check_checkpoint(self.profile, checkpoint, mounted=folders_shared(self.spark))
-        title = name or f"{plan.title}-{uuid.uuid4().hex[:8]}"
-        temporary = functools.partial(self.folder, "checkpoint")
-        if begin is not None and checkpoint is not None:
-            prepare_beginning(begin, absolute(checkpoint).rstrip("/"))
-        late = tuple(late_sinks(plan))
-        opened = open_checkpoint(self.spark, title, checkpoint, temporary, sinks, late, plan.source, is_new=begin is not None)
-        chunks = shuffle_files(self.spark, self._new_path("chunks"))
+    def _checked(self, start: QueryStart) -> QueryStart:
+        """See SessionRunner."""
+        start.batches._check_for_spark()
+        check_checkpoint(self.profile, start.checkpoint, mounted=folders_shared(self.spark))
+        return start
+
+    def _opened(self, start: QueryStart) -> OpenedCheckpoint:
+        """See SessionRunner."""
+        if start.begin is not None and start.checkpoint is not None:
+            prepare_beginning(start.begin, absolute(start.checkpoint).rstrip("/"))
+        return open_checkpoint(self.spark, start, functools.partial(self.folder, "checkpoint"))
+
+    def _begin_from(self, begin: StartPoint, plan: PhysicalPlan, checkpoint: str) -> None:
+        """See SessionRunner."""
+        buckets, engine = buckets_wanted(self.spark), f"PySpark {pyspark.__version__}"
+        write = functools.partial(restore_for_spark, checkpoint=checkpoint, buckets=buckets)
+        begin_from(begin, plan, checkpoint, buckets, engine, write)
+
+    def _going_on(self, plan: PhysicalPlan, opened: OpenedCheckpoint) -> PhysicalPlan:
+        """See SessionRunner."""
+        return going_on(plan, opened.checkpoint, state.read_clocks, durable=opened.durable, on_spark=True)
+
+    def _started(self, run: QueryRun) -> StreamQuery:
+        """See SessionRunner."""
+        chunks, release = shuffle_files(self.spark, self._new_path("chunks")), run.cleanup
 
         def cleanup() -> None:
-            opened.lease.release()
             chunks.clear()
-            if checkpoint is None:
-                shutil.rmtree(opened.checkpoint, ignore_errors=True)
+            release()
 
-        owner = Owner(title, opened.checkpoint)
+        run = attrs.evolve(run, cleanup=cleanup)
         try:
-            take_sinks(owner, *sinks, *late)
-            if begin is not None:
-                self._begin(begin, plan, opened.checkpoint)
-            plan = going_on(plan, opened.checkpoint, state.read_clocks, durable=opened.durable, on_spark=True)
-            query = self._started(plan, sinks, opened, batches, title, chunks, cleanup)
+            with as_own("start()"):
+                if is_connect(self.spark):  # whose process of the driver gets a copy of the clock
+                    query: StreamQuery = remote.start(self.spark, attrs.evolve(run, now=self.clock))
+                else:
+                    check_outputs(run.plan, run.sinks)
+                    query = streaming.start(self.spark, run, chunks)
         except BaseException:
-            owner.running = lambda: False
-            cleanup()
-            self.check_open("start()")  # whatever failed: the session was stopped meanwhile
+            chunks.clear()
             raise
-        owner.of(query)
-        release_at_end(opened.lease, query)
-        try:
-            self._add(query)
-        except SessionClosedError:
-            query.stop()
-            raise
+        release_at_end(run.opened.lease, query)
         return query
-
-    def _begin(self, begin: StartPoint, plan: PhysicalPlan, checkpoint: str) -> None:
-        """Make a checkpoint of a savepoint."""
-        buckets = buckets_wanted(self.spark)
-        with writable_checkpoint(checkpoint):
-            begin_from(
-                begin,
-                plan,
-                checkpoint,
-                buckets,
-                f"PySpark {pyspark.__version__}",
-                lambda savepoint: restore_for_spark(savepoint, checkpoint, buckets),
-            )
-
-    def _started(
-        self,
-        plan: PhysicalPlan,
-        sinks: tuple[Sink, ...],
-        opened: OpenedCheckpoint,
-        batches: Batches,
-        title: str,
-        chunks: ShuffleFiles,
-        cleanup: Callable[[], None],
-    ) -> StreamQuery:
-        with as_own("start()"):
-            if is_connect(self.spark):
-                return remote.start(self.spark, plan, sinks, opened, batches, title, self.clock, cleanup, self.retry_s)
-            check_outputs(plan, sinks)
-            return streaming.start(
-                self.spark, plan, sinks, opened, batches, title, lambda: self.clock(), chunks, cleanup, self.retry_s
-            )
 
     def read_state(self, plan: PhysicalPlan, checkpoint: str, stage: str | None = None) -> pa.Table:
         """Return the state of a stage in a checkpoint as a table."""
@@ -341,7 +292,7 @@ class SparkRunner(SessionRunner[StreamQuery]):
                 self.spark,
                 streaming_plan,
                 options,
-                lambda sink: self.start(streaming_plan, (sink,), options.checkpoint, options.batches, name),
+                lambda sink: self.start(QueryStart(streaming_plan, (sink,), options.checkpoint, options.batches, name)),
                 durable=self.profile != "dev-local",
             )
         source = plan.source

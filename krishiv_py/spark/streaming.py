@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from krishiv_py.connectors.sink import Sink
 from krishiv_py.engine.stage import PREPARE, Report, StageOperator
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import KrishivError, PlanError
@@ -27,14 +26,13 @@ from krishiv_py.kernels.watermark import ONLY, ClockInput, Clocks
 from krishiv_py.logs import BatchLines, batch_part
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import MemorySource
-from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import Control
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.replay_log import ReplayLog
 from krishiv_py.retrying import RunningRetries
 from krishiv_py.runtime.batch import STAGE, BatchStoppedError, StopReason, TaskRow, leaving, place_of, reports_of, stage_of
-from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint
+from krishiv_py.runtime.checkpoint.lease import Lease
 from krishiv_py.runtime.checkpoint.moved import follow
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Claim, forget_state
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, check_log, forget_unplanned, planned
@@ -48,6 +46,7 @@ from krishiv_py.runtime.ranges.limits import alignments
 from krishiv_py.runtime.ranges.planning import RangePlanner, backlogs, held, logged, planners
 from krishiv_py.runtime.ranges.spark_files import convert
 from krishiv_py.runtime.reading import ParquetReader, arrow_scanned
+from krishiv_py.runtime.session import QueryRun
 from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.spark.publishing import HandlerRows, QueryOutput, TaskOutputs, outputs_of, task_output
 from krishiv_py.spark.query import SparkQueryHandle, StreamQuery, as_error
@@ -395,11 +394,7 @@ class BatchSteps:
 
 
 def runs_after(
-    control_files: ControlFiles,
-    controls: ControlFolder | None,
-    batches: Batches,
-    now: Callable[[], int],
-    launch: Callable[[], SparkQueryHandle],
+    control_files: ControlFiles, controls: ControlFolder | None, run: QueryRun, launch: Callable[[], SparkQueryHandle]
 ) -> list[Callable[[], SparkQueryHandle]]:
     """Return what runs after a query that has read all there is: the end of input, or what else it is to be shown."""
     if not control_files.goes_on:
@@ -407,15 +402,16 @@ def runs_after(
 
     def go_on() -> SparkQueryHandle:
         assert controls is not None
-        controls.write(Control(END_OF_TIME if batches.flush else UNSET, None, now(), batches.snapshot))
+        controls.write(Control(END_OF_TIME if run.batches.flush else UNSET, None, run.now(), run.batches.snapshot))
         return launch()
 
     # where files wake it, one more run reads the word that the end of input has moved the watermark
-    return [go_on, *([launch] if control_files.woken and batches.flush else [])]
+    return [go_on, *([launch] if control_files.woken and run.batches.flush else [])]
 
 
-def claimed(spark: SparkSession, plan: PhysicalPlan, opened: OpenedCheckpoint) -> tuple[CheckpointNotes, Claim]:
+def claimed(spark: SparkSession, run: QueryRun) -> tuple[CheckpointNotes, Claim]:
     """Take the checkpoint for a plan, and mend what an earlier run left."""
+    plan, opened = run.plan, run.opened
     notes = CheckpointNotes(opened.checkpoint, opened.durable)
     notes.plan()  # its format, before anything is looked at by the rules of this one, or written again
     check_rescaled(opened.checkpoint, durable=opened.durable)
@@ -428,25 +424,23 @@ def claimed(spark: SparkSession, plan: PhysicalPlan, opened: OpenedCheckpoint) -
     return notes, notes.claim(plan, buckets_wanted(spark), f"PySpark {pyspark.__version__}")
 
 
-def first_clock(plan: PhysicalPlan, opened: OpenedCheckpoint, now: Callable[[], int], kept: int) -> SparkClock | LedgerClock:
+def first_clock(run: QueryRun) -> SparkClock | LedgerClock:
     """Return the clock of a plan; what is in force in a first batch is on record."""
-    clock = clock_for(plan, opened.checkpoint, durable=opened.durable, kept=kept)
-    if isinstance(clock, LedgerClock) and not batches_of(opened.checkpoint) and not clock.begun.elsewhere:
-        clock.write(0, {**Clocks(plan.clocks).saved(), "now_us": now()})
+    clock = clock_for(run.plan, run.checkpoint, durable=run.durable, kept=run.batches._kept)
+    if isinstance(clock, LedgerClock) and not batches_of(run.checkpoint) and not clock.begun.elsewhere:
+        clock.write(0, {**Clocks(run.plan.clocks).saved(), "now_us": run.now()})
     return clock
 
 
-def chunk_folder(spark: SparkSession, opened: OpenedCheckpoint, batches: Batches) -> ChunkFolder:
+def chunk_folder(spark: SparkSession, run: QueryRun) -> ChunkFolder:
     """Return where large chunks of state are."""
-    return ChunkFolder(opened.checkpoint, retained(spark, batches), setting(spark, CHUNK_FILE_BYTES), opened.durable)
+    return ChunkFolder(run.checkpoint, retained(spark, run.batches), setting(spark, CHUNK_FILE_BYTES), run.durable)
 
 
-def writing(
-    frame: DataFrame, steps: Callable[[DataFrame, int], None], checkpoint: str, batches: Batches, title: str
-) -> DataStreamWriter:
+def writing(frame: DataFrame, steps: Callable[[DataFrame, int], None], run: QueryRun) -> DataStreamWriter:
     """Return a query that is not started yet."""
-    written = frame.writeStream.foreachBatch(steps).option("checkpointLocation", checkpoint)
-    written = written.outputMode("append").queryName(title)
+    written, batches = frame.writeStream.foreachBatch(steps).option("checkpointLocation", run.checkpoint), run.batches
+    written = written.outputMode("append").queryName(run.title)
     if batches.kind == "available_now":
         return written.trigger(availableNow=True)
     if batches.kind == "every":
@@ -454,19 +448,9 @@ def writing(
     return written
 
 
-def start(
-    spark: SparkSession,
-    plan: PhysicalPlan,
-    sinks: tuple[Sink, ...],
-    opened: OpenedCheckpoint,
-    batches: Batches,
-    title: str,
-    now: Callable[[], int],
-    shuffle_files: ShuffleFiles,
-    cleanup: Callable[[], None],
-    retry_s: float,
-) -> StreamQuery:
-    """Start a query, which tries again for `retry_s` seconds what is away while it runs."""
+def start(spark: SparkSession, run: QueryRun, shuffle_files: ShuffleFiles) -> StreamQuery:
+    """Start a query."""
+    plan, sinks, batches, title, now = run.plan, run.sinks, run.batches, run.title, run.now
     sources, looked_up = [read.source for read in plan.reads], lookup_tables(plan)
     keep_with_driver(looked_up)
     if batches.snapshot:
@@ -474,8 +458,8 @@ def start(
         check_keys(plan, sinks, early=True)
     reached: list[BucketMetrics] = []
     aligned = alignments(plan, lambda: reached[0].sources_us, now)
-    checkpoint, durable = opened.checkpoint, opened.durable
-    notes, claim = claimed(spark, plan, opened)
+    checkpoint, durable = run.checkpoint, run.durable
+    notes, claim = claimed(spark, run)
     ledger = BucketMetrics(
         notes, plan.stages, plan.last, plan.clocks.initial, tuple({id(a): a for a, _ in aligned.values()}.values())
     )
@@ -484,7 +468,7 @@ def start(
     ledger.rows_before = ledger.counted().rows
     ledger.backlog = lambda: backlogs(planning)
     warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
-    clock = first_clock(plan, opened, now, batches._kept)
+    clock = first_clock(run)
     control_files = ControlFiles.of(plan, batches)
     controls = ControlFolder.of(checkpoint, wanted=control_files.wanted, sources=len(sources))
     heartbeats = control_files.heartbeats(controls, now, lambda: bool(ledger.open), ledger.is_due)
@@ -495,7 +479,7 @@ def start(
     planning = planners(
         sources, checkpoint, now, aligned, durable=durable, interval_us=interval, kept=kept, in_lanes=plan.in_lanes
     )
-    blobs = chunk_folder(spark, opened, batches)
+    blobs = chunk_folder(spark, run)
     frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
     claim_outputs(plan, sinks, claim.outputs, notes)
     make_outputs = functools.partial(outputs_of, plan, sinks, title, claim.outputs, durable=durable)
@@ -509,26 +493,26 @@ def start(
         outputs,
         begun,
         make_outputs,
-        retry_s,
+        run.retry_s,
         ledger,
         clock,
         now,
         shuffle_files,
         halt,
         heartbeats,
-        opened.lease,
+        run.opened.lease,
         TimeWatch(plan, title),
         planning,
         control_writer,
         tables,
         Closings(checkpoint, durable, begun, closing, kept),
     )
-    writer = writing(frame, steps, checkpoint, batches, title)
+    writer = writing(frame, steps, run)
 
     def stop() -> None:
         for planner in planning:
             planner.stop()
-        (cleanup if heartbeats is None else heartbeats.stopping(cleanup))()
+        (run.cleanup if heartbeats is None else heartbeats.stopping(run.cleanup))()
 
     rows_in_jvm = not all(map(arrow_scanned, sources)) or any(output.delivery == "frame" for output in outputs)
 
@@ -541,11 +525,11 @@ def start(
             return with_sources(writer.start())
 
     def launch() -> SparkQueryHandle:
-        return SparkQueryHandle(begin, title, retry_s, steps.passing, steps.note, steps.go_on)
+        return SparkQueryHandle(begin, title, run.retry_s, steps.passing, steps.note, steps.go_on)
 
     query = StreamQuery(
         launch(),
-        runs_after(control_files, controls, batches, now, launch),
+        runs_after(control_files, controls, run, launch),
         title,
         ledger,
         plan,

@@ -9,7 +9,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.planning import cut, explain, net, physical
-from krishiv_py.api.query import BoundedResult, Query, Runner
+from krishiv_py.api.query import BoundedResult, Query, QueryStart, Runner
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.known import BatchConsumer, as_sink
 from krishiv_py.display.html import plan_html
@@ -23,7 +23,7 @@ from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.nodes import Node, StageDraft, Watermark
 from krishiv_py.plan.operation import PlainRows
 from krishiv_py.plan.options.late import LateColumns, LateEventHandler
-from krishiv_py.plan.options.query import Batches, OnChange, given_batches, given_begin, handed
+from krishiv_py.plan.options.query import Batches, OnChange, given_batches, handed
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 
 if TYPE_CHECKING:
@@ -342,15 +342,11 @@ class RunMethods:
         """
         target = as_sink(sink, "results")
         when = given_batches(batches, trigger, keep_batches)
-        if checkpoint is not None:
-            checkpoint = a_path(checkpoint, "checkpoint", "pass a folder, or leave it out for a temporary one")
-        if name is not None:
-            a_text(name, "name", "pass a text, or None for a generated name")
-        begin = given_begin(savepoint, on_change)
-        plan = self._plan("streaming").of_one_query()
+        begin = savepoint, on_change
+        start = QueryStart.of(lambda: self._plan("streaming").of_one_query(), (target,), checkpoint, when, name, begin)
         if lateness is not None:
-            checked_profile(lateness, plan)
-        query = self._runner.start(plan, (target,), checkpoint, when, name, begin)
+            checked_profile(lateness, start.plan)
+        query = self._runner.start(start)
         if lateness is not None:
             query.expect_lateness(lateness)
         return query

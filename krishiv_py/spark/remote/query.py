@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import ClassVar
 
 import attrs
@@ -13,21 +12,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from krishiv_py.connectors.ranges import Backlog
-from krishiv_py.connectors.sink import Sink
 from krishiv_py.errors import KrishivError, PlanError
 from krishiv_py.plan.checks import PathLike
-from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.running import Progress
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
 from krishiv_py.runtime.batch import StopReason
-from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.sparklog import forget_unplanned
 from krishiv_py.runtime.controls import NOTE, ControlFiles, ControlFolder, warn_if_flushed
 from krishiv_py.runtime.outputs import claim_outputs, described_outputs
 from krishiv_py.runtime.query import BucketMetrics, QueryRows
 from krishiv_py.runtime.ranges.limits import alignments
 from krishiv_py.runtime.reading import arrow_scanned
+from krishiv_py.runtime.session import QueryRun
 from krishiv_py.spark.publishing import task_output
 from krishiv_py.spark.query import SparkQueryHandle, StreamQuery, as_error, patiently
 from krishiv_py.spark.remote.rows import Arrivals, client_folder, forget_failure, noted_failure, with_client
@@ -134,38 +131,29 @@ class RemoteQuery(StreamQuery):
 _END_S = 10.0
 
 
-def start(
-    spark: SparkSession,
-    plan: PhysicalPlan,
-    sinks: tuple[Sink, ...],
-    opened: OpenedCheckpoint,
-    batches: Batches,
-    title: str,
-    now: Callable[[], int],
-    cleanup: Callable[[], None],
-    retry_s: float,
-) -> RemoteQuery:
-    """Start a query whose driver is in another process, which tries again for `retry_s` seconds what is away.
+def start(spark: SparkSession, run: QueryRun) -> RemoteQuery:
+    """Start a query whose driver is in another process.
 
     Raises
     ------
     PlanError
         For what cannot be sent to it or done there, and for `max_drift` over sources that Spark plans.
     """
+    plan, sinks, batches, title = run.plan, run.sinks, run.batches, run.title
     check_remote(plan)
     if batches.snapshot:
         check_snapshot(plan)
         check_keys(plan, sinks, early=True)
-    alignments(plan, dict, now)  # the server's process makes its own; here for what they refuse
-    checkpoint, durable = opened.checkpoint, opened.durable
+    alignments(plan, dict, run.now)  # the server's process makes its own; here for what they refuse
+    checkpoint, durable = run.checkpoint, run.durable
     there, sinks_there, takers = with_client(plan, sinks, checkpoint)
     shuffle_files = ShuffleFiles(None, setting(spark, CHUNK_FILE_BYTES))
     with server_at_rest(checkpoint, title):
-        notes, claim = claimed(spark, plan, opened)
+        notes, claim = claimed(spark, run)
         ledger = NotedLedger(notes, plan.stages, plan.last, plan.clocks.initial)
         ledger.restore()
         warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
-        clock = first_clock(plan, opened, now, batches._kept)
+        clock = first_clock(run)
         control_files = ControlFiles.of(plan, batches)
         controls = ControlFolder.of(checkpoint, wanted=control_files.wanted, sources=len(plan.reads))
         claim_outputs(plan, sinks, claim.outputs, notes)
@@ -173,7 +161,7 @@ def start(
         arrivals.take()
         ranged = open_logs(plan, checkpoint, durable=durable)
     output = task_output(plan, sinks, claim.outputs, checkpoint, durable=durable)
-    blobs = chunk_folder(spark, opened, batches)
+    blobs = chunk_folder(spark, run)
     frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
     first = planning_of(batches)
     remote_start = RemoteStart(
@@ -187,8 +175,8 @@ def start(
         control_files,
         shuffle_files,
         first,
-        now,
-        retry_s,
+        run.now,
+        run.retry_s,
         batches._kept,
     )
     away = tuple(old.late for old, new in zip(plan.stages, there.stages, strict=True) if old.late is not new.late)
@@ -203,7 +191,7 @@ def start(
             forget_unplanned(checkpoint)
             forget_failure(checkpoint)
         with started_under(spark, checkpoint, batches, chunks_only=not rows_in_jvm):
-            return with_sources(patiently(writing(frame, steps[how], checkpoint, batches, title).start, title))
+            return with_sources(patiently(writing(frame, steps[how], run).start, title))
 
     def passing(problem: BaseException) -> KrishivError | None:
         error = as_error(problem, title, checkpoint)
@@ -215,17 +203,17 @@ def start(
         ledger.trouble = trouble
 
     def launch(how: Planning = NO_MORE) -> SparkQueryHandle:
-        return SparkQueryHandle(lambda: begin(how), title, retry_s, passing, note, opened.lease.check)
+        return SparkQueryHandle(lambda: begin(how), title, run.retry_s, passing, note, run.opened.lease.check)
 
     def end() -> None:
         await_end(checkpoint, title, _END_S)
         arrivals.stop()
         ledger.look()
-        cleanup()
+        run.cleanup()
 
     query = RemoteQuery(
         launch(first),
-        runs_after(control_files, controls, batches, now, launch),
+        runs_after(control_files, controls, run, launch),
         title,
         ledger,
         plan,

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.query import QueryStart
 from krishiv_py.connectors.sinks.known import MemorySink
 from krishiv_py.in_process.bounded import run_bounded
 from krishiv_py.in_process.core import BatchOutput, Core
@@ -209,7 +210,7 @@ def ran_in_process(plan: CheckedPlan, arrivals: Arrivals, cut: Cut) -> Ran:
     try:
         with _SpooledStreams.of(plan) as spooled:
             sinks = tuple(MemorySink() for _ in spooled.plan.outputs)
-            query = runner.start(spooled.plan, sinks, None, Batches.as_fast_as_possible(), None)
+            query = runner.start(QueryStart(spooled.plan, sinks, None, Batches.as_fast_as_possible(), None))
             for begin, end in batches_of(plan, arrivals, cut):
                 spooled.send(arrivals[begin:end])
                 query.process_all_available()
