@@ -28,7 +28,7 @@ from krishiv_py.replay_log import ReplayLog, closed_text, wall_clock_us
 
 
 @attrs.frozen(eq=False)
-class _Waiting:
+class _RowBuffer:
     """Rows that wait, and who waits for them."""
 
     table: pa.Table
@@ -52,7 +52,7 @@ class SendBuffer:
         self._write, self._pid = write, os.getpid()
         self._linger_s = linger_us / 1_000_000
         self._max_rows = max_rows
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_RowBuffer] = []
         self._rows = 0
         self._changed = threading.Condition()
         self._hurried = 0
@@ -65,7 +65,7 @@ class SendBuffer:
 
         Who cancels before it is written takes it back.
         """
-        one = _Waiting(table, Future())
+        one = _RowBuffer(table, Future())
         with self._changed:
             if self._closed:
                 self._written([one])
@@ -103,7 +103,7 @@ class SendBuffer:
             if wanted:
                 self._written(wanted)
 
-    def _taken(self) -> list[_Waiting] | None:
+    def _taken(self) -> list[_RowBuffer] | None:
         """Wait for what is to be written at once; None when there will be no more."""
         with self._changed:
             while not self._waiting:
@@ -126,7 +126,7 @@ class SendBuffer:
     def _is_full(self) -> bool:
         return self._max_rows is not None and self._rows >= self._max_rows
 
-    def _written(self, taken: list[_Waiting]) -> None:
+    def _written(self, taken: list[_RowBuffer]) -> None:
         try:
             number = self._write(pa.concat_tables([one.table for one in taken]).combine_chunks())
         except BaseException as problem:  # noqa: BLE001  # whoever sent the rows has to know

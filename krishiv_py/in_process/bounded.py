@@ -19,7 +19,7 @@ from krishiv_py.connectors.sink import FolderSink
 from krishiv_py.connectors.sinks.known import side_output
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.engine.stage import StageOperator
-from krishiv_py.in_process.core import BatchOutput, Core, Parts, Sent
+from krishiv_py.in_process.core import BatchOutput, Core, Parts, StreamRows
 from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.sources import controls_of, in_process
 from krishiv_py.in_process.stage import Workers, parted
@@ -118,9 +118,9 @@ def _sent_us(piece: Piece) -> int:
 
 def _read(
     core: Core, batch: Sequence[tuple[_Stream, Piece]], now_us: int, order: RowsInOrder | None
-) -> tuple[dict[int, Sent], int]:
+) -> tuple[dict[int, StreamRows], int]:
     """Return the rows of a batch as stages read them, and the time at which they were sent, if they were."""
-    rows: dict[int, Sent] = {}
+    rows: dict[int, StreamRows] = {}
     for stream, piece in batch:
         pieces = piece() if order is None else order.watched(piece())
         if len(stream.takers) > 1 or isinstance(piece, _Send):

@@ -24,7 +24,7 @@ from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 from krishiv_py.runtime.reading import ScannedRows
 from krishiv_py.runtime.savepoints import PlanChange
 
-Sent: TypeAlias = "list[tuple[StageOperator, Iterable[ScannedRows]]]"
+StreamRows: TypeAlias = "list[tuple[StageOperator, Iterable[ScannedRows]]]"
 """For each stream that a stage reads: the stage with the steps of this stream in front, and what was read of it."""
 
 
@@ -61,7 +61,7 @@ class ProcessBatch:
         self.done = [[] for _ in self.stages]
 
     def run(
-        self, sent: Mapping[int, Sent] | None, clocks: Clocks, settled: Callable[[], Moment], *, waits: bool
+        self, sent: Mapping[int, StreamRows] | None, clocks: Clocks, settled: Callable[[], Moment], *, waits: bool
     ) -> list[list[StageOutput]]:
         """Run it: all rows are checked for lateness before the clocks go on.
 
@@ -103,7 +103,7 @@ class ProcessBatch:
     def _reached(self, number: int, moment: Moment) -> int:
         return moment.at(self.plan.stages[number].times).watermark_us
 
-    def _packed(self, number: int, sent: Sent, clocks: Clocks, rows_clock: RowClock | None) -> list[StageInput]:
+    def _packed(self, number: int, sent: StreamRows, clocks: Clocks, rows_clock: RowClock | None) -> list[StageInput]:
         stage = self.plan.stages[number]
         with batch_part("pack", stage.spec.name), AtStep(stage.spec.label, PREPARE, self.batch_id):
             if not sent:
@@ -161,7 +161,11 @@ class _PackedPart:
 
 
 def packed(
-    sent: Sent, moment: Moment, saw: Callable[[dict[str, int]], None], to: ProcessStage, rows_clock: RowClock | None = None
+    sent: StreamRows,
+    moment: Moment,
+    saw: Callable[[dict[str, int]], None],
+    to: ProcessStage,
+    rows_clock: RowClock | None = None,
 ) -> list[StageInput]:
     """Return the rows of a batch by bucket, checked for lateness and combined; `saw` learns of their times by source.
 
@@ -308,7 +312,7 @@ class Core:
 
     def run(
         self,
-        sent: Mapping[int, Sent] | None,
+        sent: Mapping[int, StreamRows] | None,
         now_us: int,
         *,
         begun_us: int | None = None,

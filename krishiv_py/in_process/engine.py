@@ -35,7 +35,7 @@ from krishiv_py.in_process.checkpoint import (
     StateLog,
     of_bucket,
 )
-from krishiv_py.in_process.core import BatchOutput, Core, Sent
+from krishiv_py.in_process.core import BatchOutput, Core, StreamRows
 from krishiv_py.in_process.outputs import LastResults, Outputs
 from krishiv_py.in_process.sources import ClockControl, GatheredSends, StreamReader
 from krishiv_py.in_process.stage import ProcessStage, StageBucket, Workers
@@ -615,7 +615,7 @@ class Engine:
             if not is_replay:
                 with batch_part("plan"), writable_checkpoint(self._checkpoint, running=True):
                     self._log.plan(attrs.evolve(planned, ranges=self._ranges(planned.taken)))
-            sent, controls = dict[int, Sent](), list[ClockControl]()
+            sent, controls = dict[int, StreamRows](), list[ClockControl]()
             for index, reader in enumerate(self._readers):
                 if index in planned.taken:
                     reader.planner.taken(planned.number, planned.taken[index])

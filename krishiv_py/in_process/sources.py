@@ -16,7 +16,7 @@ from krishiv_py.connectors.kafka.source import KafkaSource
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import PlanError, SourceError, cut
-from krishiv_py.in_process.core import Parts, Sent
+from krishiv_py.in_process.core import Parts, StreamRows
 from krishiv_py.in_process.stage import parted
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.firing import custom_trigger_of
@@ -187,7 +187,7 @@ class StreamReader:
         source, position = self.planner.node.source, self.planner.log.position
         return () if position is None else source.partitions_at(json.loads(position))
 
-    def read(self, number: int, into: dict[int, Sent], controls: list[ClockControl]) -> None:
+    def read(self, number: int, into: dict[int, StreamRows], controls: list[ClockControl]) -> None:
         """Read an entry of the range log: rows go `into` what each stage is sent, what it says of the watermark to `controls`.
 
         Rows are read when the stage takes them; only where several stages do, and of sends, they are read at once.

@@ -92,13 +92,13 @@ def listed(spark: SparkSession, located: PathLocation) -> list[str]:
     """
     if not is_connect(spark):
         return [file.path for file in files_at(located.path, literal=located.literal)]
-    listing = _Listing(located)
+    listing = _PathListing(located)
     paths = mapped(spark.range(0, 1, 1, 1), listing.__call__, "path string").toArrow()
     return list(paths.column(0).to_pylist())
 
 
 @attrs.frozen
-class _Listing:
+class _PathListing:
     """The mapInArrow function that lists where a task runs."""
 
     located: PathLocation

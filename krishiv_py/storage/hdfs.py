@@ -290,13 +290,13 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
 
     def open_input_file(self, path: str) -> pa.PythonFile:
         """Read a file, from any place in it."""
-        return pa.PythonFile(_Read(self.host, hdfs_path(path)), mode="r")
+        return pa.PythonFile(_InputFile(self.host, hdfs_path(path)), mode="r")
 
     def open_output_stream(self, path: str, metadata: Any) -> pa.PythonFile:
         """Write a file, in place of another; it is whole when it is closed."""
         with as_os_errors():
             written = hdfs_client(self.host).create(hdfs_path(path), write_options())
-        return pa.PythonFile(io.BufferedWriter(_Failed(written), _BUFFER), mode="w")
+        return pa.PythonFile(io.BufferedWriter(_RawFile(written), _BUFFER), mode="w")
 
     def open_append_stream(self, path: str, metadata: Any) -> pa.PythonFile:
         """Write at the end of a file."""
@@ -311,7 +311,7 @@ class Hdfs(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no type
                 if time.monotonic() > until:
                     raise
                 time.sleep(_POLL_S)
-        return pa.PythonFile(io.BufferedWriter(_Failed(written), _BUFFER), mode="w")
+        return pa.PythonFile(io.BufferedWriter(_RawFile(written), _BUFFER), mode="w")
 
 
 @attrs.frozen
@@ -347,7 +347,7 @@ class Hadoop(Store):
             self.delete(new, old)
 
 
-class _Failed(io.RawIOBase):
+class _RawFile(io.RawIOBase):
     """A file of hdfs-native's that tells what goes wrong as an error of the operating system's."""
 
     def __init__(self, file: Any) -> None:
@@ -385,7 +385,7 @@ class _Failed(io.RawIOBase):
                 self._file.close()
 
 
-class _Read(_Failed):
+class _InputFile(_RawFile):
     """A file that is read, to the length it has: the last block of one that was closed just now may be known a moment later.
 
     Until the datanodes have reported it hdfs-native has only what comes before it, and says that the file ends there.

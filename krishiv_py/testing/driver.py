@@ -23,7 +23,7 @@ from krishiv_py.display.text import LaidOut
 from krishiv_py.engine.closing import keys_to_close, why_text
 from krishiv_py.engine.stage import FIRINGS, StageOperator, StageOutput
 from krishiv_py.errors import PlanError, SourceError, failure_text, shown
-from krishiv_py.in_process.core import BatchOutput, Core, Sent
+from krishiv_py.in_process.core import BatchOutput, Core, StreamRows
 from krishiv_py.in_process.moving import begun_core, save_core
 from krishiv_py.in_process.outputs import AnySink, outputs
 from krishiv_py.in_process.stage import ProcessStage, dropped
@@ -729,14 +729,14 @@ class Driver(OfOneProcess):
         with tables_are(turn.tables):
             return self._step(turn.sent, snapshot=snapshot)
 
-    def _step(self, sent: dict[int, Sent] | None, *, ended: bool = False, snapshot: bool = False) -> StepOutput:
+    def _step(self, sent: dict[int, StreamRows] | None, *, ended: bool = False, snapshot: bool = False) -> StepOutput:
         began = time.monotonic()
         with self._lines.batch():
             done = self._run(sent, ended=ended, snapshot=snapshot)
             self._took = time.monotonic() - began, time.time_ns() // 1_000
         return done
 
-    def _run(self, sent: dict[int, Sent] | None, *, ended: bool, snapshot: bool) -> StepOutput:
+    def _run(self, sent: dict[int, StreamRows] | None, *, ended: bool, snapshot: bool) -> StepOutput:
         now_us = self.clock.now_us
 
         def publish(batch_id: int, output: BatchOutput) -> None:

@@ -21,7 +21,7 @@ from krishiv_py.connectors.source import Malformed, Source
 from krishiv_py.display.html import rows_html
 from krishiv_py.engine.stage import StageOperator
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.in_process.core import Sent
+from krishiv_py.in_process.core import StreamRows
 from krishiv_py.in_process.outputs import AnySink
 from krishiv_py.in_process.sources import ClockControl, controls_of
 from krishiv_py.kernels.prepare import as_batches
@@ -198,7 +198,7 @@ class DriverInput:
             return None
         return [taker for read in plan.reads for taker in _takers(read.takers)]
 
-    def sent(self, rows: Any) -> dict[int, Sent]:
+    def sent(self, rows: Any) -> dict[int, StreamRows]:
         """Return the rows of a batch, in the order in which they arrive, as each of the stages reads them, by its number.
 
         Raises
@@ -206,7 +206,7 @@ class DriverInput:
         PlanError
             For names of streams that there are not, and for rows of several streams without any.
         """
-        sent_by_source: dict[int, Sent] = {}
+        sent_by_source: dict[int, StreamRows] = {}
         for takers, part in self._parts(rows):
             bad: tuple[Malformed, ...] = ()
             if isinstance(part, MicroBatch):
@@ -365,7 +365,7 @@ class BatchInput:
     """
 
     batch: CapturedBatch
-    sent: dict[int, Sent]
+    sent: dict[int, StreamRows]
     controls: list[ClockControl]
     tables: CapturedTables
     partitions: list[tuple[tuple[ClockInput, ...], list[str]]] = attrs.field(factory=list)

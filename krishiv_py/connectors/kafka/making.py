@@ -194,7 +194,7 @@ def _topics(topics: object) -> tuple[str, ...]:
 
 
 @attrs.frozen
-class _Described:
+class _ValueDescription:
     """Holds what describes values next to the columns."""
 
     registry: Connection | None = None
@@ -208,7 +208,7 @@ def _described(
     protobuf_message: object,
     schema_registry: object,
     key_format: KeyFormat,
-) -> _Described:
+) -> _ValueDescription:
     given = {
         "avro_schema": avro_schema,
         "avro_reader_schema": avro_reader_schema,
@@ -231,7 +231,7 @@ def _described(
             text = a_text(avro_reader_schema, "avro_reader_schema", "pass the JSON text of a record schema")
             avro_schemas.parsed(text, "avro_reader_schema")
     messages = protobuf.message_type(protobuf_message) if value_format == "protobuf" else None
-    return _Described(None if schema_registry is None else registry.registry_at(schema_registry), messages)
+    return _ValueDescription(None if schema_registry is None else registry.registry_at(schema_registry), messages)
 
 
 def _keys(key: object, key_format: KeyFormat, key_schema: object, avro_key_schema: object, registry: object) -> pa.Schema:

@@ -20,7 +20,7 @@ from krishiv_py.plan.nodes import MapBatches
 from krishiv_py.plan.processing import Processing
 from krishiv_py.testing.checking.laws import Finding, Law, Subject, Trial, differing
 from krishiv_py.testing.checking.plans import CheckedPlan, parts_of, rewritten
-from krishiv_py.testing.checking.runs import Ran, ran
+from krishiv_py.testing.checking.runs import RunOutput, ran
 from krishiv_py.testing.sends import DriverInput
 
 _MOST_CALLS: Final = 300
@@ -131,7 +131,7 @@ class CodeLaw(Law):
     def unclaimed(self, subject: Subject) -> str | None:
         return None if subject.plan.functions else "no function of yours runs in the plan"
 
-    def broken(self, subject: Subject, trial: Trial, base: Ran) -> Finding | None:
+    def broken(self, subject: Subject, trial: Trial, base: RunOutput) -> Finding | None:
         try:
             ran(self._watched(subject.plan), trial.arrivals, trial.cut)
         except RAISED as problem:
@@ -143,7 +143,7 @@ class CodeLaw(Law):
             return Finding(self.name, f"{cause}. Results then depend on restarts and repeated batches")
         return self._unequal_calls(subject.plan, trial, base)
 
-    def _unequal_calls(self, plan: CheckedPlan, trial: Trial, base: Ran) -> Finding | None:
+    def _unequal_calls(self, plan: CheckedPlan, trial: Trial, base: RunOutput) -> Finding | None:
         """Return what differs where all calls of process functions, which have state and timers, are made once more."""
         names = [part.callbacks.name for part in parts_of(plan.plan) if isinstance(part, Processing)]
         if not names:

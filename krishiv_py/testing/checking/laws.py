@@ -20,7 +20,7 @@ from krishiv_py.planner.cut import StagePlan
 from krishiv_py.testing.checking.plans import CheckedPlan
 from krishiv_py.testing.checking.runs import (
     Cut,
-    Ran,
+    RunOutput,
     batches_of,
     cut_at_streams,
     folded,
@@ -114,16 +114,16 @@ class Law:
         """Return why a plan does not claim it; None where it does."""
         return None
 
-    def tried(self, subject: Subject, trial: Trial, base: Ran) -> bool:
+    def tried(self, subject: Subject, trial: Trial, base: RunOutput) -> bool:
         """Return whether it says something of a case whose rows gave `base`."""
         return True
 
-    def broken(self, subject: Subject, trial: Trial, base: Ran) -> Finding | None:
+    def broken(self, subject: Subject, trial: Trial, base: RunOutput) -> Finding | None:
         """Return what contradicts it in a case; None where it holds."""
         raise NotImplementedError
 
 
-def found(law: Law, subject: Subject, trial: Trial, base: Ran | None = None) -> Finding | None:
+def found(law: Law, subject: Subject, trial: Trial, base: RunOutput | None = None) -> Finding | None:
     """Return what contradicts a law in a case, an error that stops the plan among it; None where it holds or says nothing.
 
     `base` is what came out of the case, where that is known.
@@ -144,7 +144,14 @@ def stopped(problem: BaseException) -> Finding:
 
 
 def differing(
-    law: str, what: str, plan: CheckedPlan, one: tuple[str, Ran], other: tuple[str, Ran], *, any_cut: bool, late: bool = True
+    law: str,
+    what: str,
+    plan: CheckedPlan,
+    one: tuple[str, RunOutput],
+    other: tuple[str, RunOutput],
+    *,
+    any_cut: bool,
+    late: bool = True,
 ) -> Finding | None:
     """Return how two runs differ; for `any_cut` logs are folded first."""
     names = (one[0], other[0])
@@ -195,17 +202,17 @@ class CutLaw(Law):
     def unclaimed(self, subject: Subject) -> str | None:
         return not_folded(subject.plan)
 
-    def tried(self, subject: Subject, trial: Trial, base: Ran) -> bool:
+    def tried(self, subject: Subject, trial: Trial, base: RunOutput) -> bool:
         return bool(trial.cut) and (subject.plan.by_row or within_lag(subject.plan, base))
 
-    def broken(self, subject: Subject, trial: Trial, base: Ran) -> Finding | None:
+    def broken(self, subject: Subject, trial: Trial, base: RunOutput) -> Finding | None:
         whole = ran(subject.plan, trial.arrivals, ())
         names = cut_text(()), cut_text(trial.cut)
         what = "one stream, cut into batches in two ways"
         return differing(self.name, what, subject.plan, (names[0], whole), (names[1], base), any_cut=True)
 
 
-def within_lag(plan: CheckedPlan, base: Ran) -> bool:
+def within_lag(plan: CheckedPlan, base: RunOutput) -> bool:
     """Return whether no batch could have made a row late, or another window of it.
 
     Sessions under ``late_rule("window")`` take a row in that is older than the watermark, and which of them are over by then
@@ -244,7 +251,7 @@ class RestartLaw(Law):
     name = "restart"
     every = 2
 
-    def broken(self, subject: Subject, trial: Trial, base: Ran) -> Finding | None:
+    def broken(self, subject: Subject, trial: Trial, base: RunOutput) -> Finding | None:
         again = ran(subject.plan, trial.arrivals, trial.cut, restarts=True)
         names = "without a restart", "with a restart after each batch"
         what = "a restart changes the results"
@@ -265,7 +272,7 @@ class SpreadLaw(Law):
         keyed = any(stage.spec.keys for stage in subject.plan.plan.stages)
         return None if keyed else "the plan has no key"
 
-    def broken(self, subject: Subject, trial: Trial, base: Ran) -> Finding | None:
+    def broken(self, subject: Subject, trial: Trial, base: RunOutput) -> Finding | None:
         workers = _SPREAD[len(trial.cut) % len(_SPREAD)]
         again = ran(subject.plan, trial.arrivals, trial.cut, workers=workers)
         sides = ("1 worker", base), (f"{workers} workers", again)
@@ -287,10 +294,10 @@ class ArrivalLaw(Law):
                 return f"{operation.kind} goes by the order of arrival"
         return not_folded(subject.plan)
 
-    def tried(self, subject: Subject, trial: Trial, base: Ran) -> bool:
+    def tried(self, subject: Subject, trial: Trial, base: RunOutput) -> bool:
         return bool(trial.order) and trial.order != tuple(range(len(trial.order))) and within_lag(subject.plan, base)
 
-    def broken(self, subject: Subject, trial: Trial, base: Ran) -> Finding | None:
+    def broken(self, subject: Subject, trial: Trial, base: RunOutput) -> Finding | None:
         again = ran(subject.plan, trial.permuted, trial.cut)
         if not within_lag(subject.plan, again):
             return None
@@ -311,7 +318,7 @@ class ConservationLaw(Law):
             return "rows of this operation cannot be counted in its results: only that it does not stop is held"
         return None
 
-    def broken(self, subject: Subject, trial: Trial, base: Ran) -> Finding | None:
+    def broken(self, subject: Subject, trial: Trial, base: RunOutput) -> Finding | None:
         stage = subject.plan.stage
         counted = _counted(stage)
         assert counted is not None
@@ -331,7 +338,7 @@ def _takes_out(stage: StagePlan) -> bool:
     return any(isinstance(step, (Filter, MapBatches)) for step in prefix_of(stage.node.input))
 
 
-def _counted(stage: StagePlan) -> Callable[[Ran], int] | None:
+def _counted(stage: StagePlan) -> Callable[[RunOutput], int] | None:
     """Return how many rows are in results; None where they do not say it."""
     operation, options = stage.spec.operation, stage.spec.options
     whole = not stage.spec.after and options.emit_mode == "final" and options.ttl is None
@@ -361,7 +368,7 @@ class MonotoneLaw(Law):
             return "its results have no event time"
         return None
 
-    def broken(self, subject: Subject, trial: Trial, base: Ran) -> Finding | None:
+    def broken(self, subject: Subject, trial: Trial, base: RunOutput) -> Finding | None:
         for number, stage in enumerate(subject.plan.plan.stages):
             time = self._time(stage)
             for batch, (handed, out) in enumerate(base.steps):
@@ -404,7 +411,7 @@ class EngineLaw(Law):
             return "rows ahead of the clock are classified by the clock of the machine"
         return None
 
-    def broken(self, subject: Subject, trial: Trial, base: Ran) -> Finding | None:
+    def broken(self, subject: Subject, trial: Trial, base: RunOutput) -> Finding | None:
         plan, cut = subject.plan, cut_at_streams(trial.arrivals, trial.cut)
         driver = ran(plan, trial.arrivals, cut)
         bounded = ran_bounded(plan, trial.arrivals, cut)
@@ -427,10 +434,10 @@ class OracleLaw(Law):
             return "no oracle was given"
         return None if len(subject.plan.plan.outputs) == 1 else "the plan has several outputs"
 
-    def tried(self, subject: Subject, trial: Trial, base: Ran) -> bool:
+    def tried(self, subject: Subject, trial: Trial, base: RunOutput) -> bool:
         return not base.refused
 
-    def broken(self, subject: Subject, trial: Trial, base: Ran) -> Finding | None:
+    def broken(self, subject: Subject, trial: Trial, base: RunOutput) -> Finding | None:
         assert subject.oracle is not None
         tables = {
             shape.name: pa.Table.from_pylist([a.row for a in trial.arrivals if a.of == shape.name], schema=shape.schema)
@@ -474,7 +481,7 @@ class UpgradeLaw(Law):
     def unclaimed(self, subject: Subject) -> str | None:
         return "no plan before it was given: against=old_plan" if subject.against is None else None
 
-    def broken(self, subject: Subject, trial: Trial, base: Ran) -> Finding | None:
+    def broken(self, subject: Subject, trial: Trial, base: RunOutput) -> Finding | None:
         assert subject.against is not None
         plan = subject.plan
         changed = ran(plan, trial.arrivals, trial.cut, after=subject.against)

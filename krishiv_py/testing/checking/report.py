@@ -13,7 +13,7 @@ import attrs
 from krishiv_py.errors import KrishivError, failure_text
 from krishiv_py.testing.checking.laws import Finding, Trial, cut_text
 from krishiv_py.testing.checking.plans import CheckedPlan
-from krishiv_py.testing.checking.runs import Cut, Ran, batches_of
+from krishiv_py.testing.checking.runs import Cut, RunOutput, batches_of
 from krishiv_py.testing.checking.streams import Arrivals, in_lines, us_of
 from krishiv_py.testing.driver import Driver
 
@@ -87,7 +87,7 @@ class Report:
             yield f"  never in {self.cases} cases: {what}. Hint: give `rows=` that have them"
 
 
-def coverage(plan: CheckedPlan, base: Ran) -> dict[str, bool]:
+def coverage(plan: CheckedPlan, base: RunOutput) -> dict[str, bool]:
     """Return what came in a case, of what can come in the plan."""
     stages = plan.plan.stages
     timed = any(not stage.stateless for stage in stages)

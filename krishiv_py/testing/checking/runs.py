@@ -42,7 +42,7 @@ _LATER_US: Final = 4_102_444_800_000_000
 
 
 @attrs.frozen(eq=False)
-class Ran:
+class RunOutput:
     """Holds what came out of a stream.
 
     Attributes
@@ -105,7 +105,7 @@ def ran(
     restarts: bool = False,
     workers: int = 1,
     after: CheckedPlan | None = None,
-) -> Ran:
+) -> RunOutput:
     """Return what comes out of arrivals in batches.
 
     Parameters
@@ -139,10 +139,10 @@ def ran(
     return _ran(core, steps)
 
 
-def _ran(core: Core, steps: list[tuple[dict[int, int], BatchOutput]]) -> Ran:
+def _ran(core: Core, steps: list[tuple[dict[int, int], BatchOutput]]) -> RunOutput:
     results = {o.name: [row for _, out in steps for row in out.results[o.name].to_pylist()] for o in core.plan.outputs}
     late = {s.spec.name: [row for _, out in steps for row in out.late[n].to_pylist()] for n, s in enumerate(core.stages)}
-    return Ran(results, late, {s.spec.name: dict(s.counters) for s in core.stages}, steps)
+    return RunOutput(results, late, {s.spec.name: dict(s.counters) for s in core.stages}, steps)
 
 
 def _tables(plan: CheckedPlan, arrivals: Arrivals) -> dict[str, pa.RecordBatch]:
@@ -193,17 +193,17 @@ def cut_at_streams(arrivals: Arrivals, cut: Cut) -> Cut:
     return tuple(sorted({*cut, *turns}))
 
 
-def ran_bounded(plan: CheckedPlan, arrivals: Arrivals, cut: Cut) -> Ran:
+def ran_bounded(plan: CheckedPlan, arrivals: Arrivals, cut: Cut) -> RunOutput:
     """Return what a bounded run over the same batches gives, each of them one send."""
     with _SpooledStreams.of(plan) as spooled:
         for begin, end in batches_of(plan, arrivals, cut):
             spooled.send(arrivals[begin:end])
         done = run_bounded(attrs.evolve(spooled.plan, engine="in_process"), lambda: _LATER_US, False, 1)
     late = {name: table.to_pylist() for name, table in done.late_by_stage.items()}
-    return Ran({name: table.to_pylist() for name, table in done.outputs.items()}, late)
+    return RunOutput({name: table.to_pylist() for name, table in done.outputs.items()}, late)
 
 
-def ran_in_process(plan: CheckedPlan, arrivals: Arrivals, cut: Cut) -> Ran:
+def ran_in_process(plan: CheckedPlan, arrivals: Arrivals, cut: Cut) -> RunOutput:
     """Return what a query of a session in process gives, with a checkpoint, over the same batches."""
     runner = ProcessRunner.of("dev-local", {})
     runner.clock = lambda: _LATER_US
@@ -218,7 +218,7 @@ def ran_in_process(plan: CheckedPlan, arrivals: Arrivals, cut: Cut) -> Ran:
             query.process_all_available()
             outputs = zip(spooled.plan.outputs, sinks, strict=True)
             tables = {output.name: sink.table() for output, sink in outputs}
-            return Ran({name: [] if table is None else table.to_pylist() for name, table in tables.items()}, {})
+            return RunOutput({name: [] if table is None else table.to_pylist() for name, table in tables.items()}, {})
     finally:
         runner.stop()
 
@@ -270,7 +270,7 @@ def texts(rows: Sequence[Row], without: Sequence[str] = ()) -> list[str]:
     return sorted(repr({name: value for name, value in row.items() if name not in without}) for row in rows)
 
 
-def late_texts(one: Ran, *, any_cut: bool) -> list[str]:
+def late_texts(one: RunOutput, *, any_cut: bool) -> list[str]:
     """Return the late rows as texts; for `any_cut` without what says under which watermark their batch ran."""
     return sorted(text for rows in one.late.values() for text in texts(rows, _BY_BATCH if any_cut else ()))
 
