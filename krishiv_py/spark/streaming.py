@@ -448,65 +448,75 @@ def writing(frame: DataFrame, steps: Callable[[DataFrame, int], None], run: Quer
     return written
 
 
-def start(spark: SparkSession, run: QueryRun, shuffle_files: ShuffleFiles) -> StreamQuery:
-    """Start a query."""
-    plan, sinks, batches, title, now = run.plan, run.sinks, run.batches, run.title, run.now
-    sources, looked_up = [read.source for read in plan.reads], lookup_tables(plan)
-    keep_with_driver(looked_up)
-    if batches.snapshot:
-        check_snapshot(plan)
-        check_keys(plan, sinks, early=True)
+def steps_of(
+    run: QueryRun,
+    notes: CheckpointNotes,
+    mark: str,
+    clock: SparkClock | LedgerClock,
+    control_files: ControlFiles,
+    controls: ControlFolder | None,
+    shuffle_files: ShuffleFiles,
+    closing: threading.Event | None = None,
+    *,
+    on_server: bool = False,
+) -> BatchSteps:
+    """Return what happens on the driver with each micro-batch, wherever it runs; its outputs, of a `mark`, are not made yet."""
+    plan, checkpoint, durable, now, kept = run.plan, run.checkpoint, run.durable, run.now, run.batches._kept
     reached: list[BucketMetrics] = []
     aligned = alignments(plan, lambda: reached[0].sources_us, now)
-    checkpoint, durable = run.checkpoint, run.durable
-    notes, claim = claimed(spark, run)
-    ledger = BucketMetrics(
-        notes, plan.stages, plan.last, plan.clocks.initial, tuple({id(a): a for a, _ in aligned.values()}.values())
-    )
+    waiting = tuple({id(alignment): alignment for alignment, _ in aligned.values()}.values())
+    ledger = BucketMetrics(notes, plan.stages, plan.last, plan.clocks.initial, waiting, every_batch=on_server)
     reached.append(ledger)
     ledger.restore()
-    ledger.rows_before = ledger.counted().rows
-    ledger.backlog = lambda: backlogs(planning)
-    warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
-    clock = first_clock(run)
-    control_files = ControlFiles.of(plan, batches)
-    controls = ControlFolder.of(checkpoint, wanted=control_files.wanted, sources=len(sources))
-    heartbeats = control_files.heartbeats(controls, now, lambda: bool(ledger.open), ledger.is_due)
-    control_writer = control_files.writer(controls, now)
-    output = task_output(plan, sinks, claim.outputs, checkpoint, durable=durable)
-    interval = batches.interval_us if batches.kind == "every" else None
-    kept = batches._kept
+    sources = [read.source for read in plan.reads]
+    interval_us = run.batches.interval_us if run.batches.kind == "every" and not on_server else None
     planning = planners(
-        sources, checkpoint, now, aligned, durable=durable, interval_us=interval, kept=kept, in_lanes=plan.in_lanes
+        sources, checkpoint, now, aligned, durable=durable, interval_us=interval_us, kept=kept, in_lanes=plan.in_lanes
     )
-    blobs = chunk_folder(spark, run)
-    frame = stateful(spark, plan, clock, claim.buckets, output, blobs, shuffle_files, controls)
-    claim_outputs(plan, sinks, claim.outputs, notes)
-    make_outputs = functools.partial(outputs_of, plan, sinks, title, claim.outputs, durable=durable)
-    outputs = make_outputs()
-    halt = StopReason()
+    ledger.backlog = lambda: backlogs(planning)
     begun = max(batches_of(checkpoint), default=-1)
-    tables = LookupTables(checkpoint, looked_up, now, durable, begun, notes.has_tables, notes.note_tables, kept)
-    closing = threading.Event()
-    steps = BatchSteps(
+    return BatchSteps(
         plan,
-        outputs,
+        (),
         begun,
-        make_outputs,
+        functools.partial(outputs_of, plan, run.sinks, run.title, mark, durable=durable),
         run.retry_s,
         ledger,
         clock,
         now,
         shuffle_files,
-        halt,
-        heartbeats,
+        StopReason(),
+        control_files.heartbeats(controls, now, lambda: bool(ledger.open), ledger.is_due),
         run.opened.lease,
-        TimeWatch(plan, title),
+        TimeWatch(plan, run.title),
         planning,
-        control_writer,
-        tables,
+        control_files.writer(controls, now),
+        LookupTables(checkpoint, lookup_tables(plan), now, durable, begun, notes.has_tables, notes.note_tables, kept),
         Closings(checkpoint, durable, begun, closing, kept),
     )
+
+
+def start(spark: SparkSession, run: QueryRun, shuffle_files: ShuffleFiles) -> StreamQuery:
+    """Start a query."""
+    plan, sinks, batches, title, now = run.plan, run.sinks, run.batches, run.title, run.now
+    sources = [read.source for read in plan.reads]
+    keep_with_driver(lookup_tables(plan))
+    if batches.snapshot:
+        check_snapshot(plan)
+        check_keys(plan, sinks, early=True)
+    checkpoint = run.checkpoint
+    alignments(plan, dict, now)  # what they refuse, before the checkpoint is taken
+    notes, claim = claimed(spark, run)
+    clock, control_files, closing = first_clock(run), ControlFiles.of(plan, batches), threading.Event()
+    controls = ControlFolder.of(checkpoint, wanted=control_files.wanted, sources=len(sources))
+    steps = steps_of(run, notes, claim.outputs, clock, control_files, controls, shuffle_files, closing)
+    ledger, planning, heartbeats = steps.ledger, steps.planners, steps.heartbeats
+    ledger.rows_before = ledger.counted().rows
+    warn_if_flushed(ledger.moment.watermark_us, checkpoint, plan.source)
+    output = task_output(plan, sinks, claim.outputs, checkpoint, durable=run.durable)
+    frame = stateful(spark, plan, clock, claim.buckets, output, chunk_folder(spark, run), shuffle_files, controls)
+    claim_outputs(plan, sinks, claim.outputs, notes)
+    steps.outputs = steps.make_outputs()
     writer = writing(frame, steps, run)
 
     def stop() -> None:
@@ -514,7 +524,7 @@ def start(spark: SparkSession, run: QueryRun, shuffle_files: ShuffleFiles) -> St
             planner.stop()
         (run.cleanup if heartbeats is None else heartbeats.stopping(run.cleanup))()
 
-    rows_in_jvm = not all(map(arrow_scanned, sources)) or any(output.delivery == "frame" for output in outputs)
+    rows_in_jvm = not all(map(arrow_scanned, sources)) or any(output.delivery == "frame" for output in steps.outputs)
 
     for planner in planning:
         planner.begin(everything=batches.kind == "available_now")
@@ -536,7 +546,7 @@ def start(spark: SparkSession, run: QueryRun, shuffle_files: ShuffleFiles) -> St
         "\n".join([described_outputs(plan, sinks), *([NOTE] if batches.flush and control_files.goes_on else [])]),
         QueryRows.of(plan, sinks),
         stop,
-        halt,
+        steps.halt,
         spark,
         lambda: any(planner.behind() for planner in planning),
         closing,

@@ -177,7 +177,7 @@ def start(spark: SparkSession, run: QueryRun) -> RemoteQuery:
         first,
         run.now,
         run.retry_s,
-        batches._kept,
+        batches,
     )
     away = tuple(old.late for old, new in zip(plan.stages, there.stages, strict=True) if old.late is not new.late)
     steps = {how: RemoteSteps.of(attrs.evolve(remote_start, planning=how), away) for how in (first, NO_MORE)}

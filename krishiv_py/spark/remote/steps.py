@@ -12,7 +12,6 @@ before the query begins, so what goes wrong is raised by ``start()``.
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import json
 import os
@@ -30,31 +29,26 @@ from pyspark.sql.connect.session import SparkSession
 
 from krishiv_py.connectors.ranges import RangeSource, next_ranges
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import RAISED, CheckpointError, EnvironmentSetupError, KrishivError, PlanError, failure_text
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.query import Batches
-from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
+from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.retrying import RunningRetries
-from krishiv_py.runtime.batch import StopReason
-from krishiv_py.runtime.checkpoint.lease import Lease, take
+from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint, take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, offsets_of
 from krishiv_py.runtime.clocks import clock_for
-from krishiv_py.runtime.closings import Closings
 from krishiv_py.runtime.controls import ControlFiles, ControlFolder
 from krishiv_py.runtime.outputs import check_outputs
 from krishiv_py.runtime.query import BucketMetrics
 from krishiv_py.runtime.ranges.folders import FolderSource
-from krishiv_py.runtime.ranges.limits import alignments
 from krishiv_py.runtime.ranges.log import RangeLog, names_of
-from krishiv_py.runtime.ranges.planning import RangePlanner, backlogs, logged, planners
+from krishiv_py.runtime.ranges.planning import RangePlanner, logged
 from krishiv_py.runtime.ranges.sent import SentSource
-from krishiv_py.runtime.tables import LookupTables
-from krishiv_py.spark.publishing import outputs_of
+from krishiv_py.runtime.session import QueryRun
 from krishiv_py.spark.remote.rows import ClientHandler, ClientRows, note_failure
 from krishiv_py.spark.storage import ShuffleFiles
-from krishiv_py.spark.streaming import BatchSteps
+from krishiv_py.spark.streaming import BatchSteps, steps_of
 from krishiv_py.spark.tasks.pack import batch_setting
 from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.store import Store
@@ -282,8 +276,8 @@ class RemoteStart:
         The clock of the session.
     retry_s : float
         For how long what is away is tried again, s.
-    kept : int
-        How many of the last batches can be gone back to.
+    batches : Batches
+        When batches are planned, and how many of the last ones can be gone back to.
     """
 
     version: str
@@ -298,7 +292,7 @@ class RemoteStart:
     planning: Planning
     now: Callable[[], int]
     retry_s: float
-    kept: int
+    batches: Batches
 
 
 @attrs.frozen(eq=False)
@@ -393,43 +387,16 @@ def begin(pickled: bytes) -> ServerSteps:
         hint = "use a folder that client, server and executors reach under one path"
         raise CheckpointError("the Spark Connect server does not see the checkpoint of the client", got=checkpoint, hint=hint)
     check_outputs(plan, start.sinks)
-    reached: list[BucketMetrics] = []
-    aligned = alignments(plan, lambda: reached[0].sources_us, start.now)
-    waiting = tuple({id(alignment): alignment for alignment, _ in aligned.values()}.values())
-    ledger = BucketMetrics(notes, plan.stages, plan.last, plan.clocks.initial, waiting, every_batch=True)
-    reached.append(ledger)
-    ledger.restore()
-    for alignment in waiting:
-        alignment.changed = lambda: _note_waiting(ledger)
-    sources, kept = [read.source for read in plan.reads], start.kept
-    planning = planners(sources, checkpoint, start.now, aligned, durable=start.durable, kept=kept, in_lanes=plan.in_lanes)
-    ledger.backlog = lambda: backlogs(planning)
-    clock = clock_for(plan, checkpoint, durable=start.durable, kept=kept)
+    opened = OpenedCheckpoint(checkpoint, lease, start.durable)
+    run = QueryRun(plan, start.sinks, start.batches, start.title, opened, start.now, start.retry_s, lease.release)
+    clock = clock_for(plan, checkpoint, durable=start.durable, kept=start.batches._kept)
     controls = ControlFolder.of(checkpoint, wanted=False)
-    heartbeats = start.control_files.heartbeats(controls, start.now, lambda: bool(ledger.open), ledger.is_due)
-    begun = max(batches_of(checkpoint), default=-1)
-    make_outputs = functools.partial(outputs_of, plan, start.sinks, start.title, start.mark, durable=start.durable)
-    steps = BatchSteps(
-        plan,
-        make_outputs(),
-        begun,
-        make_outputs,
-        start.retry_s,
-        ledger,
-        clock,
-        start.now,
-        start.shuffle_files,
-        StopReason(),
-        heartbeats,
-        lease,
-        TimeWatch(plan, start.title),
-        planning,
-        start.control_files.writer(controls, start.now),
-        LookupTables(checkpoint, lookup_tables(plan), start.now, start.durable, kept=kept),
-        Closings(checkpoint, start.durable, begun, kept=kept),
-    )
-    if heartbeats is not None:
-        heartbeats.start(lambda: True)  # the process ends with the query
+    steps = steps_of(run, notes, start.mark, clock, start.control_files, controls, start.shuffle_files, on_server=True)
+    for alignment in steps.ledger.aligned:
+        alignment.changed = lambda: _note_waiting(steps.ledger)
+    steps.outputs = steps.make_outputs()
+    if steps.heartbeats is not None:
+        steps.heartbeats.start(lambda: True)  # the process ends with the query
     root = SparkSession.getActiveSession()
 
     def stop() -> None:
@@ -443,7 +410,7 @@ def begin(pickled: bytes) -> ServerSteps:
             stop()
 
     heed(checkpoint, stop_wanted)
-    begin_planning(planning, start.planning, checkpoint, stop_wanted, steps.retries)
+    begin_planning(steps.planners, start.planning, checkpoint, stop_wanted, steps.retries)
     return ServerSteps(steps, batch_setting(checkpoint))
 
 
