@@ -27,8 +27,6 @@ from krishiv_py.deprecation import deprecated
 from krishiv_py.display.html import session_html
 from krishiv_py.display.text import LaidOut
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.in_process import capturing
-from krishiv_py.in_process import history as past
 from krishiv_py.in_process import runner as process
 from krishiv_py.lazy import lazy
 from krishiv_py.missing import OfOneProcess
@@ -44,6 +42,8 @@ from krishiv_py.runtime import savepoints
 from krishiv_py.runtime import session as running
 from krishiv_py.sender import Sender
 from krishiv_py.storage.local import private_folder
+from krishiv_py.transfers import capturing, checkpoints
+from krishiv_py.transfers import history as past
 
 if TYPE_CHECKING:
     from krishiv_py import ui as web
@@ -665,7 +665,7 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         [{'user': 'ann', 'window_start': 0, 'window_end': 10000, 'count': 2}]
         """
         folder = a_path(checkpoint, "checkpoint", "pass the folder of the checkpoint")
-        return self._runner.savepoint(folder, a_path(path, "path", "pass a new folder for the savepoint"))
+        return checkpoints.savepoint(self._runner, folder, a_path(path, "path", "pass a new folder for the savepoint"))
 
     def capture(
         self,
@@ -735,7 +735,7 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
             savepoint = a_path(savepoint, "savepoint", "pass the folder of a savepoint, or None")
         hidden = [_columns(given, name) for given, name in ((leave_out, "leave_out"), (hashes, "hashes"))]
         where = a_path(path, "path", "pass a new folder for the capture")
-        return self._runner.capture(plan, folder, where, capturing.CaptureOptions(last, savepoint, *hidden))
+        return capturing.capture(self._runner, plan, folder, where, capturing.CaptureOptions(last, savepoint, *hidden))
 
     def rescale(self, checkpoint: PathLike, tasks: int) -> None:
         """Let the query of a `checkpoint` go on with so many `tasks`: 1 to the buckets of its state, ``spark.krishiv.buckets``.
@@ -816,7 +816,7 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         one_of(to, "to", ("spark", "in-process"))
         target = None if into is None else a_path(into, "into", "pass a new folder")
         many = None if buckets is None else a_number(buckets, "buckets", 1, "pass how many tasks share the state", most=4_096)
-        return self._runner.move(folder, to, target, many)
+        return checkpoints.move(self._runner, folder, to, target, many)
 
     def adopt(self, checkpoint: PathLike, other: Session, into: PathLike | None = None, *, buckets: int | None = None) -> str:
         """Let the query of a `checkpoint` that the `other` session began go on with this one.

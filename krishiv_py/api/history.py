@@ -27,7 +27,7 @@ Until: TypeAlias = "TimePoint | Mapping[str, TimePoint | KafkaOffsets]"
 
 @attrs.frozen(eq=False)
 class GivenHistory:
-    """Holds what a start was given of a history, for a plan; see :class:`krishiv_py.in_process.history.History`."""
+    """Holds what a start was given of a history, for a plan; see :class:`krishiv_py.transfers.history.History`."""
 
     archives: dict[int, history.Archive]
     seam: dict[str, int]

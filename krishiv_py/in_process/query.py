@@ -17,7 +17,7 @@ import pyarrow as pa
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import keys_of, keys_to_close
 from krishiv_py.errors import KrishivError, OperatorError, PlanError, failure_text, own_type
-from krishiv_py.in_process import moving
+from krishiv_py.in_process import savepoints
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.lookup import KeyIndexes
 from krishiv_py.in_process.outputs import LastResults
@@ -266,7 +266,7 @@ class ProcessQuery(RunningQuery):
         folder = a_path(path, "path", "pass a new folder for the savepoint")
         self._check_other_thread("savepoint()")
         with self._engine.between_batches():
-            return moving.save(self._ledger.notes.checkpoint, folder).folder
+            return savepoints.save(self._ledger.notes.checkpoint, folder).folder
 
     def close_key(self, key: Any, stage: str | None = None) -> None:
         """Forget a `key` in the next micro-batch, before it takes rows in."""

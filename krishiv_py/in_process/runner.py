@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, NoReturn
 
 import attrs
@@ -15,7 +14,7 @@ from krishiv_py.api.session_options import MOST_LOOKUP_RESULTS, DurabilityProfil
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, SessionClosedError, shown
-from krishiv_py.in_process import capturing, moving
+from krishiv_py.in_process import savepoints
 from krishiv_py.in_process.bounded import run_bounded
 from krishiv_py.in_process.engine import Engine, QueryEnds, kept_core
 from krishiv_py.in_process.outputs import outputs_of
@@ -30,7 +29,7 @@ from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.beginning import begin_from, going_on, prepare_beginning, with_carried
 from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, make_private, take, writable_checkpoint
 from krishiv_py.runtime.checkpoint.moved import note_streams
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Target, check_engine, check_goes_on, engine_of
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, check_engine, check_goes_on
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, note_reader
 from krishiv_py.runtime.controls import warn_if_flushed
 from krishiv_py.runtime.outputs import check_there, claim_outputs, described_outputs, late_sinks
@@ -108,12 +107,12 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
 
     def _begin_from(self, begin: StartPoint, plan: PhysicalPlan, checkpoint: str) -> None:
         """See SessionRunner."""
-        begin_from(begin, plan, checkpoint, 1, _ENGINE, lambda savepoint: moving.restore(savepoint, checkpoint))
+        begin_from(begin, plan, checkpoint, 1, _ENGINE, lambda savepoint: savepoints.restore(savepoint, checkpoint))
 
     def _going_on(self, plan: PhysicalPlan, opened: OpenedCheckpoint) -> PhysicalPlan:
         """See SessionRunner."""
         return going_on(
-            plan, opened.checkpoint, lambda *given: moving.read_clocks(*given), durable=opened.durable, on_spark=False
+            plan, opened.checkpoint, lambda *given: savepoints.read_clocks(*given), durable=opened.durable, on_spark=False
         )
 
     def _started(self, run: QueryRun) -> ProcessQuery:
@@ -206,33 +205,17 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         core, _ = kept_core(attrs.evolve(plan, engine=self.engine), absolute(checkpoint).rstrip("/"), None, now_us)
         return CheckpointProgress(core.in_force, core.clocks.reached if plan.keeps_ledger else {}, core.moved_us)
 
-    def savepoint(self, checkpoint: str, path: str) -> str:
-        """Write the savepoint of a checkpoint of this engine."""
-        self._alive("savepoint()")
-        home = absolute(checkpoint).rstrip("/")
-        check_reachable([home, absolute(path)])
-        check_engine(home, "in-process")
-        return moving.save_leased(home, lambda: moving.save(home, path).folder)
-
-    def capture(self, plan: PhysicalPlan, checkpoint: str, path: str, wanted: capturing.CaptureOptions) -> str:
-        """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
-        self._alive("capture()")
-        home = absolute(checkpoint).rstrip("/")
-        check_reachable([home, absolute(path)])
-        return capturing.capture(with_carried(attrs.evolve(plan, engine=self.engine), home), home, path, wanted, None)
-
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Refuse: there is one process."""
         raise _no_spark("session.rescale()")
 
-    def move(self, checkpoint: str, to: Target, into: str | None, buckets: int | None) -> str:
-        """Let the query of a checkpoint of this engine go on on Spark."""
-        home = absolute(checkpoint).rstrip("/")
-        if engine_of(home) == "spark":
-            then = "only Spark can read its state"
-            hint = f"write `krishiv move {shlex.quote(home)} --to in-process`, or call move() of a session on Spark"
-            raise PlanError(f"the checkpoint {home} is of a query on Spark", got="a session in process", then=then, hint=hint)
-        return moving.move(home, to, into, moving.save, buckets or os.cpu_count() or 1)
+    def check_reachable(self, paths: Iterable[str]) -> None:
+        """See SessionRunner."""
+        check_reachable(paths)
+
+    def new_buckets(self) -> int:
+        """See SessionRunner."""
+        return os.cpu_count() or 1
 
     def _alive(self, what: str) -> None:
         if self._forked:

@@ -8,6 +8,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -35,6 +36,7 @@ from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, writable_check
 from krishiv_py.runtime.checkpoint.sparklog import trim
 from krishiv_py.runtime.outputs import Owner, late_sinks, take_sinks
 from krishiv_py.runtime.query import RunningQuery
+from krishiv_py.runtime.savepoints import Savepoint
 from krishiv_py.storage.local import new_folder, remove_leftovers
 
 Q = TypeVar("Q", bound=RunningQuery)
@@ -114,6 +116,8 @@ class SessionRunner(Generic[Q]):
 
     engine: Engine | None = None
     """The engine that runs its plans; None where it depends on how they are run."""
+    save_for_spark: Callable[[str, str, int | None], Savepoint] | None = None
+    """Writes the state of a checkpoint of Spark, after a batch or at its end, as a savepoint; None where there is no Spark."""
     sends_in_segments: ClassVar[bool] = False
     """True where memory streams of its sessions begin in segments, which Spark itself cannot read."""
 
@@ -217,6 +221,18 @@ class SessionRunner(Generic[Q]):
             self.check_open("start()")  # whatever failed: the folders of the session went meanwhile
             raise
         return query
+
+    def check_reachable(self, paths: Iterable[str]) -> None:
+        """See that the stores of some paths answer."""
+        raise NotImplementedError
+
+    def as_own(self, what: str) -> AbstractContextManager[None]:
+        """Let what the engine raises in a call `what` come out as an error of ours."""
+        return contextlib.nullcontext()
+
+    def new_buckets(self) -> int:
+        """Return in how many buckets Spark keeps the state of a new query."""
+        raise NotImplementedError
 
     def _alive(self, what: str) -> None:
         """Refuse a call `what` of a session that is over, or in a process that was forked."""

@@ -6,7 +6,8 @@ import contextlib
 import functools
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -21,8 +22,6 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import KrishivError, PlanError, SessionClosedError
-from krishiv_py.in_process.capturing import CaptureOptions, capture
-from krishiv_py.in_process.moving import move, save, save_leased
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.lazy import lazy
 from krishiv_py.plan.nodes import FrameSource, MemorySource
@@ -32,10 +31,10 @@ from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.beginning import begin_from, going_on, prepare_beginning, with_carried
 from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint, make_private, take, writable_checkpoint
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Target, check_engine, check_goes_on, engine_of
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, check_engine, check_goes_on
 from krishiv_py.runtime.outputs import check_free, check_outputs, check_there, late_sinks
 from krishiv_py.runtime.reading import PathLocation
-from krishiv_py.runtime.savepoints import restore_for_spark
+from krishiv_py.runtime.savepoints import Savepoint, restore_for_spark
 from krishiv_py.runtime.session import CheckpointProgress, QueryRun, SessionRunner
 from krishiv_py.spark import bounded, state, streaming
 from krishiv_py.spark.frames import handed_frame, lags_of, rows_frame
@@ -236,33 +235,12 @@ class SparkRunner(SessionRunner[StreamQuery]):
         check_engine(checkpoint, "spark")
         return read_state(self.spark, with_carried(plan, checkpoint), CheckpointNotes(checkpoint), stage)
 
-    def savepoint(self, checkpoint: str, path: str) -> str:
-        """Write the savepoint of a checkpoint of either engine."""
-        self._alive("savepoint()")
-        home = absolute(checkpoint).rstrip("/")
-        check_stores(self.spark, [home, absolute(path)])
-        saved = functools.partial(state.save, self.spark) if engine_of(home) == "spark" else save
-        with as_own("session.savepoint()"):
-            return save_leased(home, lambda: saved(home, path).folder)
-
     def standing(self, plan: PhysicalPlan, checkpoint: str) -> CheckpointProgress:
         """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
         kept = CheckpointNotes(checkpoint).metrics()
         others = tuple(kept.get("watermarks of further clocks", ()))
         moment = Moment(kept["watermark"], others=others) if "watermark" in kept else plan.clocks.initial
         return CheckpointProgress(moment, kept.get("sources", {}), kept.get("moved", {}))
-
-    def capture(self, plan: PhysicalPlan, checkpoint: str, path: str, wanted: CaptureOptions) -> str:
-        """See :class:`~krishiv_py.runtime.session.SessionRunner`."""
-        self._alive("capture()")
-        home = absolute(checkpoint).rstrip("/")
-        on_spark = engine_of(home) == "spark"
-
-        def before(batch: int, folder: str) -> None:
-            state.save(self.spark, home, folder, batch)
-
-        with as_own("session.capture()"):
-            return capture(with_carried(plan, home), home, path, wanted, before if on_spark else None)
 
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Spread the state of a checkpoint over another number of tasks."""
@@ -274,14 +252,21 @@ class SparkRunner(SessionRunner[StreamQuery]):
         with as_own("session.rescale()"):
             rescale(self.spark, absolute(checkpoint).rstrip("/"), tasks, durable=self.profile != "dev-local")
 
-    def move(self, checkpoint: str, to: Target, into: str | None, buckets: int | None) -> str:
-        """Let the query of a checkpoint go on on another engine."""
-        home = absolute(checkpoint).rstrip("/")
-        if to == "spark" or engine_of(home) != "spark":
-            return move(home, to, into, save, buckets or buckets_wanted(self.spark))
-        self._alive("move()")
-        with as_own("session.move()"):
-            return move(home, to, into, functools.partial(state.save, self.spark), 1)
+    def save_for_spark(self, checkpoint: str, folder: str, after: int | None = None) -> Savepoint:
+        """See SessionRunner."""
+        return state.save(self.spark, checkpoint, folder, after)
+
+    def check_reachable(self, paths: Iterable[str]) -> None:
+        """See SessionRunner."""
+        check_stores(self.spark, paths)
+
+    def as_own(self, what: str) -> AbstractContextManager[None]:
+        """See SessionRunner."""
+        return as_own(what)
+
+    def new_buckets(self) -> int:
+        """See SessionRunner."""
+        return buckets_wanted(self.spark)
 
     def to_dataframe(self, plan: PhysicalPlan, handed: HandoverOptions | None = None) -> Any:
         """See :class:`~krishiv_py.api.query.Runner`."""

@@ -19,7 +19,7 @@ from krishiv_py.engine.closing import keys_of
 from krishiv_py.engine.stage import StageOperator, of_output
 from krishiv_py.errors import DurationError, PlanError, shown
 from krishiv_py.in_process.core import Core, row_clock
-from krishiv_py.in_process.moving import begun_core
+from krishiv_py.in_process.savepoints import begun_core
 from krishiv_py.kernels.columns.steps import prefixed
 from krishiv_py.kernels.columns.times import bounds_of
 from krishiv_py.kernels.lanes import RowClock, lane_of

@@ -24,8 +24,8 @@ from krishiv_py.engine.closing import keys_to_close, why_text
 from krishiv_py.engine.stage import FIRINGS, StageOperator, StageOutput
 from krishiv_py.errors import PlanError, SourceError, failure_text, shown
 from krishiv_py.in_process.core import BatchOutput, Core, StreamRows
-from krishiv_py.in_process.moving import begun_core, save_core
 from krishiv_py.in_process.outputs import AnySink, outputs
+from krishiv_py.in_process.savepoints import begun_core, save_core
 from krishiv_py.in_process.stage import ProcessStage, dropped
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import MemoryStore

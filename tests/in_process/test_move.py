@@ -17,7 +17,7 @@ import pytest
 
 from krishiv_py import Batches, CheckpointError, ParquetSink, PlanError, Session, SideOutputLateEventHandler
 from krishiv_py.cli.main import main
-from krishiv_py.in_process import moving
+from krishiv_py.in_process import savepoints as of_process
 from krishiv_py.kernels.state.spread import BucketContent
 from krishiv_py.runtime import savepoints
 from krishiv_py.runtime.checkpoint.notes import STATE, CheckpointNotes, CheckpointOrigin, begin_move
@@ -25,6 +25,7 @@ from krishiv_py.runtime.closings import Closings, noted_keys, request
 from krishiv_py.runtime.savepoints import Savepoint, read_bucket, write_bucket
 from krishiv_py.storage.checksums import sealed
 from krishiv_py.storage.store import Store
+from krishiv_py.transfers import checkpoints
 from tests.crash import killing
 from tests.crash.job import KINDS, SCHEMA, outputs, plan
 from tests.crash.killing import rows, write_input
@@ -72,7 +73,7 @@ def given(home: Path, files: slice) -> None:
 
 def through_a_savepoint(checkpoint: str, into: str, folder: str, buckets: int) -> None:
     """Make a checkpoint of another one, as if Spark had kept the state meanwhile."""
-    saved = moving.save(checkpoint, folder)
+    saved = of_process.save(checkpoint, folder)
     savepoints.restore_for_spark(saved, f"{folder}-spark", buckets)
     for number, stage in enumerate(saved.stages):
         for bucket in range(buckets if stage.buckets else 0):
@@ -83,7 +84,7 @@ def through_a_savepoint(checkpoint: str, into: str, folder: str, buckets: int) -
         stage.buckets = list(range(buckets)) if stage.buckets else []
     saved.close()
     opened = Savepoint.open(folder)
-    moving.restore(opened, into)
+    of_process.restore(opened, into)
     CheckpointNotes(into).begin(opened.note, 1, "test")
 
 
@@ -134,7 +135,7 @@ def test_the_old_checkpoint_is_whole_wherever_a_move_ends(
 ) -> None:
     old, new = begun(session, tmp_path), str(tmp_path / "new")
     broken_off = 0
-    names = [(moving, n) for n in ("begin_move", "restore_for_spark", "note_moved")]
+    names = [(checkpoints, n) for n in ("begin_move", "restore_for_spark", "note_moved")]
     names += [(savepoints, n) for n in ("write_bucket", "write_sources", "CheckpointOrigin")]
     for module, name in names:
         with monkeypatch.context() as patched:

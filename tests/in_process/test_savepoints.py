@@ -18,7 +18,7 @@ import pytest
 
 from krishiv_py import CheckpointError, MemorySink, ParquetSink, PlanError, Session, count, sum
 from krishiv_py.cli.main import main
-from krishiv_py.in_process import moving
+from krishiv_py.in_process import savepoints as of_process
 from krishiv_py.in_process.checkpoint import StateLog
 from krishiv_py.runtime import savepoints
 from krishiv_py.testing import Driver, stream_of
@@ -200,7 +200,7 @@ def test_a_start_that_was_broken_off_is_made_again(session: Session, tmp_path: P
 
     for name in ("write_sources", "BatchLog"):
         with monkeypatch.context() as patched:
-            patched.setattr(moving, name, dies)
+            patched.setattr(of_process, name, dies)
             with pytest.raises(MemoryError):
                 per_minute(stream).start(MemorySink(), **new)
         with pytest.raises(CheckpointError, match="broken off"):

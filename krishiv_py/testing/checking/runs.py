@@ -14,8 +14,8 @@ from krishiv_py.api.query import QueryStart
 from krishiv_py.connectors.sinks.known import MemorySink
 from krishiv_py.in_process.bounded import run_bounded
 from krishiv_py.in_process.core import BatchOutput, Core
-from krishiv_py.in_process.moving import begun_core, save_core
 from krishiv_py.in_process.runner import ProcessRunner
+from krishiv_py.in_process.savepoints import begun_core, save_core
 from krishiv_py.in_process.stage import Workers
 from krishiv_py.kernels.prepare import refused_rows
 from krishiv_py.plan.durations import END_OF_TIME, UNSET

@@ -24,8 +24,8 @@ from krishiv_py.connectors.sinks.known import SideOutputLateEventHandler
 from krishiv_py.connectors.tables.delta.source import DeltaSource
 from krishiv_py.connectors.tables.iceberg.source import IcebergSource
 from krishiv_py.errors import CheckpointError, PlanError
-from krishiv_py.in_process.moving import save
 from krishiv_py.in_process.runner import ProcessRunner
+from krishiv_py.in_process.savepoints import save
 from krishiv_py.in_process.stage import ProcessStage, Workers
 from krishiv_py.plan.aggregates.selections import WholeSince
 from krishiv_py.plan.durations import UNSET, show_instant

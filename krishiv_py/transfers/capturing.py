@@ -6,14 +6,14 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.errors import CheckpointError, KrishivError, PlanError
 from krishiv_py.in_process.checkpoint import StateLog
-from krishiv_py.in_process.moving import save
+from krishiv_py.in_process.savepoints import save
 from krishiv_py.in_process.sources import in_process
 from krishiv_py.plan.expressions.expr import Col, columns_of
 from krishiv_py.plan.nodes import MemorySource
@@ -22,6 +22,7 @@ from krishiv_py.planner.history import names_of
 from krishiv_py.planner.lineage import needed
 from krishiv_py.planner.physical import PhysicalPlan, SourceRead, lookup_tables, lookups, table_names
 from krishiv_py.replay_log import ReplayLog
+from krishiv_py.runtime.beginning import with_carried
 from krishiv_py.runtime.capture import (
     CapturedBatch,
     FileNote,
@@ -38,6 +39,7 @@ from krishiv_py.runtime.ranges.log import RangeLog, RangeReader
 from krishiv_py.runtime.ranges.sent import scanned_of
 from krishiv_py.runtime.reading import ScannedRows
 from krishiv_py.runtime.savepoints import Savepoint
+from krishiv_py.runtime.session import SessionRunner
 from krishiv_py.runtime.tables import read_version, versions_at
 from krishiv_py.storage.files import read_at, store_at, write_at
 from krishiv_py.storage.local import absolute
@@ -71,13 +73,16 @@ class CaptureOptions:
     hashes: tuple[str, ...] = ()
 
 
-def capture(
-    plan: PhysicalPlan, checkpoint: str, path: str, wanted: CaptureOptions, before: Callable[[int, str], None] | None
-) -> str:
-    """Write a capture of a checkpoint, whose query may run.
+SaveState: TypeAlias = Callable[[str, str, int], Savepoint]
+
+
+def capture(runner: SessionRunner[Any], plan: PhysicalPlan, checkpoint: str, path: str, wanted: CaptureOptions) -> str:
+    """Write a capture of a checkpoint, whose query may run; gives its folder.
 
     Parameters
     ----------
+    runner : SessionRunner
+        What runs the session; it reads the state of its engine.
     plan : PhysicalPlan
         The plan of its query, which says how sources are read.
     checkpoint : str
@@ -86,8 +91,6 @@ def capture(
         A new folder.
     wanted : CaptureOptions
         What is captured.
-    before : callable or None
-        Writes the savepoint after a batch of a query on Spark into a folder; None for a query in process.
 
     Raises
     ------
@@ -96,6 +99,16 @@ def capture(
     PlanError
         For columns that cannot be hidden.
     """
+    runner._alive("capture()")
+    home = absolute(checkpoint).rstrip("/")
+    runner.check_reachable([home, absolute(path)])
+    plan = with_carried(plan if runner.engine is None else attrs.evolve(plan, engine=runner.engine), home)
+    with runner.as_own("session.capture()"):
+        return _tried(plan, home, path, wanted, runner.save_for_spark if engine_of(home) == "spark" else None)
+
+
+def _tried(plan: PhysicalPlan, checkpoint: str, path: str, wanted: CaptureOptions, on_spark: SaveState | None) -> str:
+    """Write a capture, again where the query removes meanwhile what is read; `on_spark` saves the state of Spark's."""
     notes = CheckpointNotes(checkpoint)
     notes.check(plan)
     note, store = notes.plan() or {}, store_at(checkpoint)
@@ -106,7 +119,7 @@ def capture(
         if not finished:
             raise CheckpointError("the query has finished no batch", got=checkpoint, hint="capture it once it has")
         try:
-            return _written(plan, checkpoint, path, wanted, before, finished, begun, "begun from" in note or begun > 0)
+            return _written(plan, checkpoint, path, wanted, on_spark, finished, begun, "begun from" in note or begun > 0)
         except CheckpointError:
             if attempt == _ATTEMPTS - 1 or last_finished(*store) == done:
                 raise
@@ -118,23 +131,22 @@ def _written(
     checkpoint: str,
     path: str,
     wanted: CaptureOptions,
-    before: Callable[[int, str], None] | None,
+    on_spark: SaveState | None,
     finished: list[int],
     begun: int,
     has_past: bool,
 ) -> str:
     """Write a capture of `finished` batches; gives its folder. See :func:`capture`."""
-    states = StateLog(f"{checkpoint}/krishiv/{PROCESS_STATE}").whole() if before is None else finished
+    states = StateLog(f"{checkpoint}/krishiv/{PROCESS_STATE}").whole() if on_spark is None else finished
     first, begins = _first(finished, wanted, begun, has_past, states)
     hide = HiddenColumns(frozenset(wanted.leave_out), frozenset(wanted.hashes), os.urandom(16))
     _check_hidden(plan, hide, begins)
     folder = begin_capture(path, checkpoint)
     if wanted.savepoint is not None:
         _copy(absolute(wanted.savepoint).rstrip("/"), f"{folder}/savepoint")
-    elif not begins and before is not None:
-        before(first - 1, f"{folder}/savepoint")
     elif not begins:
-        save(checkpoint, f"{folder}/savepoint", after=first - 1)
+        save_state = on_spark or (lambda checkpoint, folder, after: save(checkpoint, folder, after=after))
+        save_state(checkpoint, f"{folder}/savepoint", first - 1)
     batches = [_captured(plan, checkpoint, number, number + begun, folder, hide) for number in finished if number >= first]
     tables = _tables(plan, checkpoint, begun, batches, folder, hide)
     hidden = dict.fromkeys(wanted.leave_out, "left out") | dict.fromkeys(wanted.hashes, "hashed")

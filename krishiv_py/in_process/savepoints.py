@@ -1,7 +1,4 @@
-"""A checkpoint goes on on the other engine: over a savepoint, into a folder of its own.
-
-This is also where a checkpoint of a session in process becomes a savepoint, and a savepoint such a checkpoint.
-"""
+"""A checkpoint of a session in process becomes a savepoint, and a savepoint such a checkpoint; so does a core in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.engine.stage import count
-from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.in_process.checkpoint import PAGE, TABLE, BatchLog, ChangedPages, Key, PlannedBatch, StateLog, of_bucket
 from krishiv_py.in_process.core import Core
 from krishiv_py.kernels.spec import Moment
@@ -25,23 +21,8 @@ from krishiv_py.plan.options.query import StartPoint
 from krishiv_py.planner.explain import outline_of
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.beginning import opened_for
-from krishiv_py.runtime.checkpoint.lease import make_private, take, writable_checkpoint
-from krishiv_py.runtime.checkpoint.notes import (
-    CheckpointNotes,
-    Target,
-    begin_move,
-    check_goes_on,
-    end_move,
-    engine_of,
-    forget_being_made,
-    format_note,
-    is_being_made,
-    is_free,
-    moved_to,
-    note_moved,
-)
+from krishiv_py.runtime.checkpoint.notes import format_note
 from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE
-from krishiv_py.runtime.closings import carry_requests
 from krishiv_py.runtime.savepoints import (
     Savepoint,
     SourceState,
@@ -50,13 +31,11 @@ from krishiv_py.runtime.savepoints import (
     outlined,
     read_sources,
     read_streams,
-    restore_for_spark,
     spread_stage,
     unfinished,
     write_bucket,
     write_sources,
 )
-from krishiv_py.storage.files import store_at
 from krishiv_py.storage.local import absolute
 
 
@@ -156,17 +135,6 @@ def _stepped(kept: Mapping[str, Any]) -> int | None:
     """Return the watermark of the last step of a stage; None where the clocks say it, of earlier versions."""
     watermark_us = int(kept["handed"][0])
     return None if watermark_us == UNSET else watermark_us
-
-
-def save_leased(checkpoint: str, saved: Callable[[], str]) -> str:
-    """Let no query run from a checkpoint while its savepoint is written."""
-    check_goes_on(checkpoint)
-    outlined(checkpoint)
-    lease = take(checkpoint, "session.savepoint")
-    try:
-        return saved()
-    finally:
-        lease.release()
 
 
 def save_core(core: Core, now_us: int, folder: str) -> Savepoint:
@@ -269,76 +237,3 @@ def restore(savepoint: Savepoint, checkpoint: str) -> None:
 
 def _state(checkpoint: str) -> str:
     return f"{checkpoint}/krishiv/{PROCESS_STATE}"
-
-
-def move(checkpoint: str, to: Target, into: str | None, saved: Callable[[str, str], Savepoint], buckets: int) -> str:
-    """Make a checkpoint from which the query of another one goes on on another engine; may be broken off and repeated.
-
-    Parameters
-    ----------
-    checkpoint : str
-        The checkpoint; it stays as it is, but says where its query goes on.
-    to : {"spark", "in-process"}
-        The engine.
-    into : str or None
-        The new folder; None: next to the checkpoint, with the engine in its name.
-    saved : callable
-        Writes the savepoint of a checkpoint into a folder.
-    buckets : int
-        In how many buckets Spark keeps the state.
-
-    Returns
-    -------
-    str
-        The new folder.
-
-    Raises
-    ------
-    CheckpointError
-        While a query runs from it, when none has begun there, when its last batch is not finished, when it was moved already
-        to another folder, and when the new folder has something in it.
-    PlanError
-        When it is of this engine.
-    """
-    into = f"{checkpoint}-on-spark" if into is None and to == "spark" else into or f"{checkpoint}-in-process"
-    into = absolute(into).rstrip("/")
-    if moved_to(checkpoint) == into:
-        end_move(into)  # it was broken off at its end, or it is the second call
-        return into
-    check_goes_on(checkpoint)
-    if engine_of(checkpoint) in (None, to):
-        outlined(checkpoint)
-        then = "there is nothing to move"
-        hint = f"start its query with a session {'on Spark' if to == 'spark' else 'in process'}"
-        raise PlanError(f"the checkpoint {checkpoint} is of this engine already", got=f"to={to!r}", then=then, hint=hint)
-    store, root = store_at(into)
-    with writable_checkpoint(into):
-        _check_free(into)
-    lease = take(checkpoint, "krishiv move")
-    try:
-        with writable_checkpoint(into):
-            make_private(into)
-            begin_move(into)
-            savepoint = saved(checkpoint, f"{into}/krishiv/moving")
-            if to == "spark":
-                restore_for_spark(savepoint, into, buckets)
-            else:
-                restore(savepoint, into)
-            store.delete_folder(f"{root}/krishiv/moving")
-            carry_requests(checkpoint, into)
-            note_moved(checkpoint, into)
-            CheckpointNotes(into, durable=True).begin(savepoint.note, buckets if to == "spark" else 1, f"moved to {to}")
-            end_move(into)
-    finally:
-        lease.release()
-    return into
-
-
-def _check_free(into: str) -> None:
-    """See that nothing is in the new folder; what a move left there that was broken off is removed."""
-    if is_being_made(into):
-        forget_being_made(into)
-    elif not is_free(into):
-        hint = "give the query a new folder"
-        then = "what is there would be mixed with it"
-        raise CheckpointError("the new checkpoint is not empty", got=into, then=then, hint=hint)
