@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NoReturn
 
 import attrs
@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from krishiv_py.api.query import BoundedResult, QueryStart
 from krishiv_py.api.session_options import MOST_LOOKUP_RESULTS, DurabilityProfile
-from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.display.progress import Show
 from krishiv_py.errors import PlanError, SessionClosedError, shown
 from krishiv_py.in_process import savepoints
@@ -21,18 +20,17 @@ from krishiv_py.in_process.outputs import outputs_of
 from krishiv_py.in_process.query import ProcessQuery
 from krishiv_py.in_process.sources import inferred, readers
 from krishiv_py.in_process.stage import Workers
-from krishiv_py.plan.nodes import MemorySource
+from krishiv_py.plan.nodes import MemorySource, SourceNode
 from krishiv_py.plan.options.query import HandoverOptions, StartPoint
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
-from krishiv_py.planner.places import check_places
-from krishiv_py.runtime.beginning import begin_from, going_on, prepare_beginning, with_carried
-from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, make_private, take, writable_checkpoint
+from krishiv_py.runtime.beginning import begin_from, going_on, with_carried
+from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint
 from krishiv_py.runtime.checkpoint.moved import note_streams
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, check_engine, check_goes_on
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Target, check_engine
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, note_reader
 from krishiv_py.runtime.controls import warn_if_flushed
-from krishiv_py.runtime.outputs import check_there, claim_outputs, described_outputs, late_sinks
+from krishiv_py.runtime.outputs import claim_outputs, described_outputs
 from krishiv_py.runtime.query import BucketMetrics, QueryRows
 from krishiv_py.runtime.ranges.limits import alignments
 from krishiv_py.runtime.ranges.planning import backlogs
@@ -45,13 +43,14 @@ from krishiv_py.storage.store import known_settings, use
 
 _ENGINE: Final = "in process"
 _PROFILES: Final[tuple[DurabilityProfile, ...]] = ("dev-local", "single-node-durable")
-_FOLDERS: Final = ("offsets", "commits", "krishiv")
 
 
 class ProcessRunner(SessionRunner[ProcessQuery]):
     """Implements :class:`krishiv_py.api.query.Runner` without Spark."""
 
     engine = "in_process"
+    target: ClassVar[Target] = "in-process"
+    folders: ClassVar[tuple[str, ...]] = ("offsets", "commits", "krishiv")
     sends_in_segments: ClassVar[bool] = True
     workers: int = 1
     lookup_results: int = MOST_LOOKUP_RESULTS
@@ -150,23 +149,9 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
         rows = QueryRows.of(plan, sinks)
         return ProcessQuery(engine, run.title, ledger, plan, described_outputs(plan, sinks), rows, run.cleanup)
 
-    def _opened(self, start: QueryStart) -> OpenedCheckpoint:
+    def _check_stores(self, checkpoint: str | None, written: Sequence[str], source: SourceNode) -> None:
         """See SessionRunner."""
-        home = None if start.checkpoint is None else absolute(start.checkpoint).rstrip("/")
-        sinks, late = start.sinks, tuple(late_sinks(start.plan))
-        check_places(sinks[0], late[-1], start.plan.source, home, late[:-1], sinks[1:])
-        written = [folder for folder in map(folder_of, (*sinks, *late)) if folder is not None]
-        check_reachable([home, *written], written=True)
-        where = self.folder("checkpoint") if home is None else home
-        with writable_checkpoint(where):
-            if start.begin is not None:
-                prepare_beginning(start.begin, where)
-            check_goes_on(where)
-            check_engine(where, "in-process")
-            check_there(where, (*sinks, *late), is_new=start.begin is not None)
-            make_private(where, _FOLDERS)
-            lease = take(where, start.title)
-        return OpenedCheckpoint(where, lease, home is not None and self.profile != "dev-local")
+        check_reachable([checkpoint, *written], written=True)
 
     def to_dataframe(self, plan: PhysicalPlan, handed: HandoverOptions | None = None) -> Any:
         """Refuse: a DataFrame is Spark's."""

@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -18,26 +18,29 @@ import pyarrow as pa
 from krishiv_py.api.query import QueryStart
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.connectors.sink import Sink
+from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.ending import runners, stop_at_end
 from krishiv_py.engine.closing import why_text
 from krishiv_py.errors import PlanError, SessionClosedError
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.watermark import Clocks, no_such_source
 from krishiv_py.plan.durations import TimePoint
-from krishiv_py.plan.nodes import MemorySource
+from krishiv_py.plan.nodes import MemorySource, SourceNode
 from krishiv_py.plan.options.query import Batches, StartPoint
 from krishiv_py.plan.options.watermarks import RowsClock
 from krishiv_py.planner.physical import Engine, PhysicalPlan
+from krishiv_py.planner.places import check_places
 from krishiv_py.planner.why import QueryProgress
 from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.retrying import RETRY_S, retried
-from krishiv_py.runtime.beginning import changes_against
-from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, writable_checkpoint
+from krishiv_py.runtime.beginning import changes_against, prepare_beginning
+from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, make_private, take, writable_checkpoint
+from krishiv_py.runtime.checkpoint.notes import Target, check_engine, check_goes_on
 from krishiv_py.runtime.checkpoint.sparklog import trim
-from krishiv_py.runtime.outputs import Owner, late_sinks, take_sinks
+from krishiv_py.runtime.outputs import Owner, check_there, late_sinks, take_sinks
 from krishiv_py.runtime.query import RunningQuery
 from krishiv_py.runtime.savepoints import Savepoint
-from krishiv_py.storage.local import new_folder, remove_leftovers
+from krishiv_py.storage.local import absolute, new_folder, remove_leftovers
 
 Q = TypeVar("Q", bound=RunningQuery)
 
@@ -118,6 +121,10 @@ class SessionRunner(Generic[Q]):
     """The engine that runs its plans; None where it depends on how they are run."""
     save_for_spark: Callable[[str, str, int | None], Savepoint] | None = None
     """Writes the state of a checkpoint of Spark, after a batch or at its end, as a savepoint; None where there is no Spark."""
+    target: ClassVar[Target]
+    """The engine, as a checkpoint names it."""
+    folders: ClassVar[tuple[str, ...]]
+    """The folders that its checkpoints have."""
     sends_in_segments: ClassVar[bool] = False
     """True where memory streams of its sessions begin in segments, which Spark itself cannot read."""
 
@@ -243,8 +250,46 @@ class SessionRunner(Generic[Q]):
         raise NotImplementedError
 
     def _opened(self, start: QueryStart) -> OpenedCheckpoint:
-        """Take the checkpoint of a query, or a temporary one."""
+        """Take the checkpoint of a query, or a temporary one.
+
+        Raises
+        ------
+        PlanError
+            When folders of the query are one, or lie in each other, or where not every task finds them.
+        CheckpointError
+            While another query runs from the checkpoint.
+        EnvironmentSetupError
+            When an object store or HDFS does not answer.
+        """
+        home = None if start.checkpoint is None else absolute(start.checkpoint).rstrip("/")
+        sinks, late, source = start.sinks, tuple(late_sinks(start.plan)), start.plan.source
+        check_places(sinks[0], late[-1], source, home, late[:-1], sinks[1:])
+        written = [folder for folder in map(folder_of, (*sinks, *late)) if folder is not None]
+        self._check_stores(home, written, source)
+        where = self.folder("checkpoint") if home is None else home
+        with writable_checkpoint(where):
+            if start.begin is not None:
+                prepare_beginning(start.begin, where)
+            check_goes_on(where)
+            check_engine(where, self.target)
+            check_there(where, (*sinks, *late), is_new=start.begin is not None)
+            make_private(where, self.folders)
+        self._check_tasks(where, written, source)
+        with writable_checkpoint(where):
+            lease = take(where, start.title)
+        return OpenedCheckpoint(where, lease, home is not None and self._durable)
+
+    def _check_stores(self, checkpoint: str | None, written: Sequence[str], source: SourceNode) -> None:
+        """See that a query can be run in its folders: the `checkpoint`, and those it has `written`."""
         raise NotImplementedError
+
+    def _check_tasks(self, checkpoint: str, written: Sequence[str], source: SourceNode) -> None:
+        """See that tasks find the folders of a query, where they run elsewhere."""
+
+    @property
+    def _durable(self) -> bool:
+        """Return whether what a query notes must survive a loss of power."""
+        return self.profile != "dev-local"
 
     def _begin_from(self, begin: StartPoint, plan: PhysicalPlan, checkpoint: str) -> None:
         """Make a checkpoint of a savepoint."""

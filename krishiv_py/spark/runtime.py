@@ -6,9 +6,9 @@ import contextlib
 import functools
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 import pyarrow as pa
@@ -24,15 +24,15 @@ from krishiv_py.display.progress import Show, of_job, shown
 from krishiv_py.errors import KrishivError, PlanError, SessionClosedError
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.lazy import lazy
-from krishiv_py.plan.nodes import FrameSource, MemorySource
+from krishiv_py.plan.nodes import FrameSource, MemorySource, SourceNode
 from krishiv_py.plan.options.query import HandoverOptions, StartPoint
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.runtime.batch import deliver
-from krishiv_py.runtime.beginning import begin_from, going_on, prepare_beginning, with_carried
-from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint, make_private, take, writable_checkpoint
-from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, check_engine, check_goes_on
-from krishiv_py.runtime.outputs import check_free, check_outputs, check_there, late_sinks
+from krishiv_py.runtime.beginning import begin_from, going_on, with_carried
+from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint
+from krishiv_py.runtime.checkpoint.notes import CheckpointNotes, Target, check_engine
+from krishiv_py.runtime.outputs import check_free, check_outputs, late_sinks
 from krishiv_py.runtime.reading import PathLocation
 from krishiv_py.runtime.savepoints import Savepoint, restore_for_spark
 from krishiv_py.runtime.session import CheckpointProgress, QueryRun, SessionRunner
@@ -69,43 +69,6 @@ else:
     remote = lazy("krishiv_py.spark.remote.query")
 
 
-_SPARKS: tuple[str, ...] = ("offsets", "commits", "sources", "state")
-
-
-def open_checkpoint(spark: SparkSession, start: QueryStart, temporary: Callable[[], str]) -> OpenedCheckpoint:
-    """Take the checkpoint of a query, or a temporary one.
-
-    Raises
-    ------
-    PlanError
-        When folders of the query are one, or lie in each other, or where not every task finds them.
-    CheckpointError
-        While another query runs from the checkpoint.
-    EnvironmentSetupError
-        When an object store or HDFS does not answer.
-    """
-    results, late, source = start.sinks, tuple(late_sinks(start.plan)), start.plan.source
-    home = absolute(start.checkpoint).rstrip("/") if start.checkpoint is not None else None
-    check_cluster(spark, home, [*results, *late], source)
-    check_places(results[0], late[-1], source, home, late[:-1], results[1:])
-    written = [folder for folder in map(folder_of, (*results, *late)) if folder is not None]
-    check_stores(spark, [home], written=True)
-    check_stores(spark, written, by_spark=False, written=True)
-    where = home if home is not None else temporary()
-    check_goes_on(where)
-    check_engine(where, "spark")
-    check_there(where, (*results, *late), is_new=start.begin is not None)
-    with writable_checkpoint(where):
-        make_private(where, _SPARKS)
-    outputs = [folder for folder in written if arrow_reads(folder)]
-    places = [path for _, path in source.places if arrow_reads(path)]
-    check_reach(spark, [*([where] if arrow_reads(where) else []), *outputs], places)
-    durable = home is not None and str(spark.conf.get(FSYNC, "false")).lower() == "true"
-    with writable_checkpoint(where):
-        lease = take(where, start.title)
-    return OpenedCheckpoint(where, lease, durable)
-
-
 def release_at_end(lease: Lease, query: StreamQuery) -> None:
     """Let others run from the checkpoint once the query has ended, in whatever way."""
 
@@ -119,6 +82,9 @@ def release_at_end(lease: Lease, query: StreamQuery) -> None:
 
 class SparkRunner(SessionRunner[StreamQuery]):
     """Implements :class:`krishiv_py.api.query.Runner`."""
+
+    target: ClassVar[Target] = "spark"
+    folders: ClassVar[tuple[str, ...]] = ("offsets", "commits", "sources", "state")
 
     def __init__(
         self, spark: SparkSession, profile: DurabilityProfile, *, owned: bool, given: Mapping[str, str] | None = None
@@ -192,11 +158,20 @@ class SparkRunner(SessionRunner[StreamQuery]):
         check_checkpoint(self.profile, start.checkpoint, mounted=folders_shared(self.spark))
         return start
 
-    def _opened(self, start: QueryStart) -> OpenedCheckpoint:
+    def _check_stores(self, checkpoint: str | None, written: Sequence[str], source: SourceNode) -> None:
         """See SessionRunner."""
-        if start.begin is not None and start.checkpoint is not None:
-            prepare_beginning(start.begin, absolute(start.checkpoint).rstrip("/"))
-        return open_checkpoint(self.spark, start, functools.partial(self.folder, "checkpoint"))
+        check_cluster(self.spark, checkpoint, written, source)
+        check_stores(self.spark, [checkpoint], written=True)
+        check_stores(self.spark, written, by_spark=False, written=True)
+
+    def _check_tasks(self, checkpoint: str, written: Sequence[str], source: SourceNode) -> None:
+        """See SessionRunner."""
+        outputs = [folder for folder in (checkpoint, *written) if arrow_reads(folder)]
+        check_reach(self.spark, outputs, [path for _, path in source.places if arrow_reads(path)])
+
+    @property
+    def _durable(self) -> bool:
+        return str(self.spark.conf.get(FSYNC, "false")).lower() == "true"
 
     def _begin_from(self, begin: StartPoint, plan: PhysicalPlan, checkpoint: str) -> None:
         """See SessionRunner."""

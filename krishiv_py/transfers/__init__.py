@@ -1,4 +1,4 @@
-"""What takes a query elsewhere, of whichever engine it is: savepoints of checkpoints, moves, captures, and histories.
+"""Holds what takes a query elsewhere, of whichever engine it is: savepoints of checkpoints, moves, captures, and histories.
 
 This room knows both engines; they do not know each other.
 """

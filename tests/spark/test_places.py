@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import JsonSink, MemorySink, ParquetSink, Sender, Session, SideOutputLateEventHandler, Stream
-from krishiv_py.connectors import Sink
 from krishiv_py.connectors.publish import Publisher
 from krishiv_py.errors import CheckpointError, PlanError
 from krishiv_py.plan.nodes import FileSource, MemorySource, UnionSource
@@ -162,13 +161,12 @@ class _Cluster:
     ("checkpoint", "out"), [("/c", "s3a://b/o"), (None, "s3a://b/o"), ("hdfs://h/c", "file:/o"), ("c", "hdfs://h/o")]
 )
 def test_local_folders_on_a_cluster_are_refused(checkpoint: str | None, out: str) -> None:
-    sinks: list[Sink | None] = [ParquetSink(out), None]
     cluster: Any = _Cluster("spark://host:7077")
     with pytest.raises(PlanError, match=r"tasks run on other machines.*spark\.krishiv\.sharedFolders"):
-        check_cluster(cluster, checkpoint, sinks, files("hdfs://h/in"))
+        check_cluster(cluster, checkpoint, [out], files("hdfs://h/in"))
     here: list[Any] = [_Cluster("local[*]"), _Cluster("local-cluster[2,1,1024]"), _Cluster("yarn", "true")]
     for session in here:
-        check_cluster(session, checkpoint, sinks, files("hdfs://h/in"))
+        check_cluster(session, checkpoint, [out], files("hdfs://h/in"))
 
 
 def test_a_query_with_one_folder_for_both_does_not_begin(

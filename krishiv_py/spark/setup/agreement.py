@@ -25,8 +25,6 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import SparkSession
 
-from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.errors import EnvironmentSetupError, PlanError, cut, users_line
 from krishiv_py.plan.nodes import SourceNode
 from krishiv_py.spark import internals
@@ -371,7 +369,7 @@ _HIDDEN_S: Final = 0.02
 _PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
 
 
-def check_cluster(spark: SparkSession, checkpoint: str | None, sinks: list[Sink | None], source: SourceNode) -> None:
+def check_cluster(spark: SparkSession, checkpoint: str | None, written: Sequence[str], source: SourceNode) -> None:
     """Refuse folders on this machine's own disk where tasks run on others.
 
     Raises
@@ -384,7 +382,6 @@ def check_cluster(spark: SparkSession, checkpoint: str | None, sinks: list[Sink 
     master = str(spark.sparkContext.master)
     if master.startswith("local") or folders_shared(spark):
         return
-    written = [folder for folder in map(folder_of, sinks) if folder is not None]
     for path in [checkpoint, *written, *(p for _, p in source.places)]:
         if path is None or is_local_path(path):
             raise PlanError(
