@@ -20,7 +20,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.kernels.state.store import Meta, Pages, mapped
-from krishiv_py.storage.checksums import block_checksum, damaged, decode, missing
+from krishiv_py.storage.checksums import block_checksum, damaged, decode, encode, missing
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.notes import no_folder
 from krishiv_py.storage.store import Store, Stores
@@ -143,12 +143,9 @@ def write_chunk(store: Store, path: str, table: pa.Table) -> tuple[int, int]:
         with store.map(path) as mapped:  # as the page cache has it: no second copy in memory
             data = mapped.read_buffer()
             return data.size, block_checksum(data)
-    held = pa.BufferOutputStream()
-    with pa.ipc.new_stream(held, table.schema) as out:
-        out.write_table(table)
-    data = held.getvalue()
+    data = encode(table)
     store.put(path, data)
-    return data.size, block_checksum(data)
+    return len(data), block_checksum(data)
 
 
 def write_plain(store: Store, path: str, table: pa.Table) -> None:

@@ -8,7 +8,6 @@ one takes the requests. A batch that is repeated after a crash finds its own not
 
 from __future__ import annotations
 
-import base64
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +21,7 @@ from krishiv_py.arrays.grouping import buckets, normal_key
 from krishiv_py.arrays.ranges import split
 from krishiv_py.errors import CheckpointError, failure_text
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
-from krishiv_py.storage.checksums import decode, encode, missing
+from krishiv_py.storage.checksums import as_text, encode, from_text, missing
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.notes import no_folder, reading
 from krishiv_py.storage.store import Store
@@ -53,7 +52,7 @@ def request(checkpoint: str, keys: Mapping[int, pa.Table], *, durable: bool) -> 
     """
     try:
         store, path = _place(checkpoint, f"{_REQUESTS}/{uuid.uuid4().hex}.json")
-        store.write_note(path, {str(stage): [_text(table)] for stage, table in keys.items()}, durable=durable)
+        store.write_note(path, {str(stage): [as_text(table)] for stage, table in keys.items()}, durable=durable)
     except OSError as problem:
         hint = "see to the space and rights of the checkpoint's folder, and call close_key(...) again"
         got = f"{checkpoint}: {failure_text(problem)}"
@@ -199,7 +198,7 @@ def _closed_by_batch(note: ClosedKeys) -> dict[str, dict[str, list[str]]]:
 
 def keys_as_table(texts: Iterable[str]) -> pa.Table:
     """Return keys of :func:`closed_in` as a table."""
-    return pa.concat_tables(map(_table, texts))
+    return pa.concat_tables(map(from_text, texts))
 
 
 def by_bucket(keys: pa.Table, bucket_ids: tuple[int, ...]) -> Iterator[tuple[int, bytes]]:
@@ -226,14 +225,6 @@ def _read_note(checkpoint: str) -> ClosedKeys | None:
         for number in () if note is None else (*note["keys"], *note.get("earlier", {})):
             int(number)
     return note
-
-
-def _text(table: pa.Table) -> str:
-    return base64.b64encode(encode(table)).decode()
-
-
-def _table(text: str) -> pa.Table:
-    return decode(base64.b64decode(text))
 
 
 def _place(checkpoint: str, name: str) -> tuple[Store, str]:

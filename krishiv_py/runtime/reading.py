@@ -542,7 +542,7 @@ def input_lines(stream: Any, options: CsvOptions) -> Iterator[_Lines]:
             whole = block.decode()
         except UnicodeDecodeError:
             whole = block.decode("utf-8", "replace")
-            odd = {first + n: line for n, line in enumerate(block.split(b"\n")) if not _is_utf_8(line)}
+            odd = {first + n: line for n, line in enumerate(block.split(b"\n")) if not is_utf_8(line)}
         text = pc.split_pattern(pa.array([whole]), "\n").flatten()
         kept = pc.match_substring_regex(text, _SOMETHING)
         if options.comment:
@@ -552,7 +552,8 @@ def input_lines(stream: Any, options: CsvOptions) -> Iterator[_Lines]:
         yield _Lines(text.filter(kept), numbers, odd)
 
 
-def _is_utf_8(line: bytes) -> bool:
+def is_utf_8(line: bytes) -> bool:
+    """Return whether bytes are text in UTF-8."""
     try:
         line.decode()
     except UnicodeDecodeError:

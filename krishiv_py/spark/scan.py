@@ -43,6 +43,7 @@ from krishiv_py.runtime.reading import (
     arrow_scanned,
     by_folders,
     file_reader,
+    is_utf_8,
     literal_path,
     opened,
     planned_here,
@@ -269,8 +270,8 @@ class RecordReader:
                 odd_lines[file] = [(n, raw, text) for n, raw in _raw_lines(file) if "\ufffd" in (text := _as_spark_reads(raw))]
             odd = [value for text in texts if "\ufffd" in (value := text[row].as_py() or "")]
             lines = [(n, raw) for n, raw, text in odd_lines[file] if all(value in text for value in odd)]
-            bad = [(n, raw) for n, raw in lines if not _is_utf8(raw)]
-            if (lines and not bad) or all(_is_utf8(raw) for _, raw, _ in odd_lines[file]):
+            bad = [(n, raw) for n, raw in lines if not is_utf_8(raw)]
+            if (lines and not bad) or all(is_utf_8(raw) for _, raw, _ in odd_lines[file]):
                 continue  # the character itself was written
             number, shown = (bad[0][0], bad[0][1].decode("utf-8", "backslashreplace")) if bad else (None, None)
             malformed.append(Malformed(shown_path(unquote(file)), number, shown, "bytes that are not UTF-8"))
@@ -330,14 +331,6 @@ def _raw_lines(uri: str) -> Iterator[tuple[int, bytes]]:
 
 def _as_spark_reads(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
-
-
-def _is_utf8(raw: bytes) -> bool:
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def range_frame(spark: SparkSession, source: RangeSource, schema: pa.Schema) -> tuple[DataFrame, RangeReader]:

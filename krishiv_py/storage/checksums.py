@@ -6,6 +6,7 @@ covers, so that there is no second file that could be lost or left behind.
 
 from __future__ import annotations
 
+import base64
 import io
 import zlib
 from typing import Any, Final
@@ -123,3 +124,13 @@ def encode(table: pa.Table) -> bytes:
 def decode(blob: bytes) -> pa.Table:
     """Return a table from an IPC stream, without copying the bytes."""
     return pa.ipc.open_stream(pa.py_buffer(blob)).read_all()
+
+
+def as_text(table: pa.Table) -> str:
+    """Return a table as a text that JSON takes; :func:`from_text` reads it."""
+    return base64.b64encode(encode(table)).decode()
+
+
+def from_text(text: str) -> pa.Table:
+    """Return the table of a text of :func:`as_text`."""
+    return decode(base64.b64decode(text))

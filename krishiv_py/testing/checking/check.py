@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import importlib
 import json
@@ -19,6 +18,7 @@ import pyarrow as pa
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.errors import RAISED, PlanError, shown
 from krishiv_py.plan.checks import PathLike, a_number, a_path, is_collection
+from krishiv_py.storage.checksums import as_text, from_text
 from krishiv_py.testing.checking.code import CodeLaw
 from krishiv_py.testing.checking.laws import (
     ArrivalLaw,
@@ -359,7 +359,9 @@ class _Kept:
             return None
         of = [arrival.of for arrival in trial.arrivals]
         tables = {
-            shape.name: _bytes(pa.Table.from_pylist([a.row for a in trial.arrivals if a.of == shape.name], schema=shape.schema))
+            shape.name: as_text(
+                pa.Table.from_pylist([a.row for a in trial.arrivals if a.of == shape.name], schema=shape.schema)
+            )
             for shape in self.plan.streams
         }
         lines = [repr(arrival.row) for arrival in trial.arrivals]
@@ -379,7 +381,7 @@ class _Kept:
         """
         try:
             kept = json.loads(file.read_text(encoding="utf-8"))
-            rows = {name: _table(text).to_pylist() for name, text in kept["arrow"].items()}
+            rows = {name: from_text(text).to_pylist() for name, text in kept["arrow"].items()}
             arrivals = tuple(Arrival(name, rows[name].pop(0)) for name in kept["of"])
             columns = [(shape.name, shape.schema.names) for shape in self.plan.streams]
             if any(list(a.row) != dict(columns).get(a.of) for a in arrivals):
@@ -390,14 +392,3 @@ class _Kept:
                 raise
             hint = f"pass a file that a check has written into {KEPT}"
             raise PlanError("not a stream that was kept", got=shown(str(file)), hint=hint) from problem
-
-
-def _bytes(table: pa.Table) -> str:
-    buffer = pa.BufferOutputStream()
-    with pa.ipc.new_stream(buffer, table.schema) as writer:
-        writer.write_table(table)
-    return base64.b64encode(buffer.getvalue().to_pybytes()).decode()
-
-
-def _table(text: str) -> pa.Table:
-    return pa.ipc.open_stream(base64.b64decode(text)).read_all()
