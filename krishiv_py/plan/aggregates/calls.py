@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from inspect import signature
 from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar, overload
@@ -25,15 +26,13 @@ numbers, whole numbers, or booleans."""
 class AggCall(Aggregate):
     """One aggregate over the rows of a window. It is an expression, so others are computed from it: ``sum("a") / count()``.
 
-    A subclass is one aggregate, with the parameters it has besides its argument, in the file of its family. What computes it
-    is in the file of the same name in ``kernels/aggregates``.
+    A subclass is one aggregate, with the parameters it has besides its argument, in the file of its family; `takes` says what
+    it can be given. What computes it is in the file of the same name in ``kernels/aggregates``.
 
     Attributes
     ----------
     func : str
-        What it is called in Python, in plans and in checkpoints.
-    takes : str
-        What it can be given.
+        What it is called in Python, in plans and in checkpoints: the words of the name of its class.
     arg : Expr
         What is aggregated; ``col("*")`` counts rows.
     name : str or None
@@ -50,6 +49,12 @@ class AggCall(Aggregate):
     name: str | None = None
     where: Expr | None = None
     over_us: int | None = None
+
+    def __init_subclass__(cls, *, takes: Takes | None = None) -> None:
+        if AggCall in cls.__bases__:
+            cls.func = re.sub("(?<=.)(?=[A-Z])", "_", cls.__name__).lower()
+        if takes is not None:
+            cls._takes = takes
 
     def __attrs_post_init__(self) -> None:
         for part in (self.arg, self.where):

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import attrs
 from typing_extensions import Never
 
-from krishiv_py.plan.aggregates.calls import AggCall, Takes, aggregate, column_of
+from krishiv_py.plan.aggregates.calls import AggCall, aggregate, column_of
 from krishiv_py.plan.checks import expression
 from krishiv_py.plan.expressions.expr import Col, Expr, name_of
 
 
-@attrs.frozen(eq=False, repr=False)
-class Count(AggCall):
+class Count(AggCall, takes="rows"):
     """The number of rows or of values."""
-
-    func: ClassVar[str] = "count"
-    _takes: ClassVar[Takes] = "rows"
 
     @property
     def _counts_rows(self) -> bool:
@@ -37,12 +31,8 @@ def count_if(condition: Expr | str) -> AggCall:
     return attrs.evolve(count().filter(predicate), name=f"count_if_{name_of(predicate)}")
 
 
-@attrs.frozen(eq=False, repr=False)
-class Sum(AggCall):
+class Sum(AggCall, takes="numbers"):
     """The sum."""
-
-    func: ClassVar[str] = "sum"
-    _takes: ClassVar[Takes] = "numbers"
 
 
 @aggregate("SUM")
@@ -54,12 +44,8 @@ def sum(arg: Expr | str, *_others: Never) -> AggCall:  # noqa: A001  # SQL's own
     return Sum(column_of(arg, "sum", *_others))
 
 
-@attrs.frozen(eq=False, repr=False)
-class Avg(AggCall):
+class Avg(AggCall, takes="numbers"):
     """The mean."""
-
-    func: ClassVar[str] = "avg"
-    _takes: ClassVar[Takes] = "numbers"
 
 
 @aggregate("AVG", "MEAN")
@@ -68,12 +54,8 @@ def avg(arg: Expr | str) -> AggCall:
     return Avg(column_of(arg, "avg"))
 
 
-@attrs.frozen(eq=False, repr=False)
-class Stddev(AggCall):
+class Stddev(AggCall, takes="numbers"):
     """The standard deviation of a sample."""
-
-    func: ClassVar[str] = "stddev"
-    _takes: ClassVar[Takes] = "numbers"
 
 
 @aggregate("STDDEV", "STDDEV_SAMP", "STD")
@@ -82,12 +64,8 @@ def stddev(arg: Expr | str) -> AggCall:
     return Stddev(column_of(arg, "stddev"))
 
 
-@attrs.frozen(eq=False, repr=False)
-class Variance(AggCall):
+class Variance(AggCall, takes="numbers"):
     """The variance of a sample."""
-
-    func: ClassVar[str] = "variance"
-    _takes: ClassVar[Takes] = "numbers"
 
 
 @aggregate("VARIANCE", "VAR_SAMP")
@@ -99,12 +77,8 @@ def variance(arg: Expr | str) -> AggCall:
     return Variance(column_of(arg, "variance"))
 
 
-@attrs.frozen(eq=False, repr=False)
-class StddevPop(AggCall):
+class StddevPop(AggCall, takes="numbers"):
     """The standard deviation of all."""
-
-    func: ClassVar[str] = "stddev_pop"
-    _takes: ClassVar[Takes] = "numbers"
 
 
 @aggregate("STDDEV_POP")
@@ -113,12 +87,8 @@ def stddev_pop(arg: Expr | str) -> AggCall:
     return StddevPop(column_of(arg, "stddev_pop"))
 
 
-@attrs.frozen(eq=False, repr=False)
-class VarPop(AggCall):
+class VarPop(AggCall, takes="numbers"):
     """The variance of all."""
-
-    func: ClassVar[str] = "var_pop"
-    _takes: ClassVar[Takes] = "numbers"
 
 
 @aggregate("VAR_POP")
@@ -127,12 +97,8 @@ def var_pop(arg: Expr | str) -> AggCall:
     return VarPop(column_of(arg, "var_pop"))
 
 
-@attrs.frozen(eq=False, repr=False)
-class BitAnd(AggCall):
+class BitAnd(AggCall, takes="integers"):
     """The bits that all numbers have."""
-
-    func: ClassVar[str] = "bit_and"
-    _takes: ClassVar[Takes] = "integers"
 
 
 @aggregate("BIT_AND")
@@ -153,12 +119,8 @@ def bit_and(arg: Expr | str) -> AggCall:
     return BitAnd(column_of(arg, "bit_and"))
 
 
-@attrs.frozen(eq=False, repr=False)
-class BitOr(AggCall):
+class BitOr(AggCall, takes="integers"):
     """The bits that any number has."""
-
-    func: ClassVar[str] = "bit_or"
-    _takes: ClassVar[Takes] = "integers"
 
 
 @aggregate("BIT_OR")
@@ -167,12 +129,8 @@ def bit_or(arg: Expr | str) -> AggCall:
     return BitOr(column_of(arg, "bit_or"))
 
 
-@attrs.frozen(eq=False, repr=False)
-class BitXor(AggCall):
+class BitXor(AggCall, takes="integers"):
     """The bits that an odd number of numbers have."""
-
-    func: ClassVar[str] = "bit_xor"
-    _takes: ClassVar[Takes] = "integers"
 
 
 @aggregate("BIT_XOR")

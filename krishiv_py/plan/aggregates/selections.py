@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import attrs
 from typing_extensions import Never
 
 from krishiv_py.errors import ExpressionError, PlanError, shown
-from krishiv_py.plan.aggregates.calls import AggCall, Takes, aggregate, column_of
+from krishiv_py.plan.aggregates.calls import AggCall, aggregate, column_of
 from krishiv_py.plan.checks import a_number, expression
 from krishiv_py.plan.expressions.expr import Alias, Expr, Func, Lit, col, lit, name_of
 
 
-@attrs.frozen(eq=False, repr=False)
-class Min(AggCall):
+class Min(AggCall, takes="comparable"):
     """The smallest value."""
-
-    func: ClassVar[str] = "min"
-    _takes: ClassVar[Takes] = "comparable"
 
 
 @aggregate("MIN")
@@ -28,12 +24,8 @@ def min(arg: Expr | str, *_others: Never) -> AggCall:  # noqa: A001  # SQL's own
     return Min(column_of(arg, "min", *_others))
 
 
-@attrs.frozen(eq=False, repr=False)
-class Max(AggCall):
+class Max(AggCall, takes="comparable"):
     """The largest value."""
-
-    func: ClassVar[str] = "max"
-    _takes: ClassVar[Takes] = "comparable"
 
 
 @aggregate("MAX")
@@ -46,7 +38,6 @@ def max(arg: Expr | str, *_others: Never) -> AggCall:  # noqa: A001  # SQL's own
 class First(AggCall):
     """The value with the smallest event time; in a pattern that of the row `offset` places after the first one."""
 
-    func: ClassVar[str] = "first"
     offset: int = 0
 
     def _settings(self) -> list[str]:
@@ -67,7 +58,6 @@ def first(arg: Expr | str, offset: int = 0) -> AggCall:
 class Last(AggCall):
     """The value with the largest event time; in a pattern that of the row `offset` places before the last one."""
 
-    func: ClassVar[str] = "last"
     offset: int = 0
 
     def _settings(self) -> list[str]:
@@ -84,12 +74,8 @@ def last(arg: Expr | str, offset: int = 0) -> AggCall:
     return Last(column_of(arg, "last"), offset=a_number(offset, "offset", 0, 'write last("up.price", 1)'))
 
 
-@attrs.frozen(eq=False, repr=False)
-class BoolAnd(AggCall):
+class BoolAnd(AggCall, takes="conditions"):
     """Says whether a condition is true for every row."""
-
-    func: ClassVar[str] = "bool_and"
-    _takes: ClassVar[Takes] = "conditions"
 
 
 @aggregate("BOOL_AND", "EVERY")
@@ -98,12 +84,8 @@ def bool_and(condition: Expr | str) -> AggCall:
     return BoolAnd(column_of(expression(condition, "bool_and"), "bool_and"))
 
 
-@attrs.frozen(eq=False, repr=False)
-class BoolOr(AggCall):
+class BoolOr(AggCall, takes="conditions"):
     """Says whether a condition is true for any row."""
-
-    func: ClassVar[str] = "bool_or"
-    _takes: ClassVar[Takes] = "conditions"
 
 
 @aggregate("BOOL_OR", "SOME", "ANY")
@@ -125,7 +107,6 @@ HIDDEN: Final = "__krishiv_whole_"
 """The beginning of names of marks: which windows have all rows of the aggregates added over one savepoint."""
 
 
-@attrs.frozen(eq=False, repr=False)
 class WholeSince(BoolAnd):
     """The mark of windows without rows from before a savepoint; a class, as an aggregate of the user may have its name."""
 
@@ -138,25 +119,18 @@ def whole_since(number: int, name: str) -> AggCall:
     return WholeSince(Lit(number) == Lit(number), name)
 
 
-@attrs.frozen(eq=False, repr=False)
 class MaxBy(AggCall):
     """The value of the row with the largest other value; the argument is a struct of that one and the value."""
 
-    func: ClassVar[str] = "max_by"
 
-
-@attrs.frozen(eq=False, repr=False)
 class MinBy(AggCall):
     """The value of the row with the smallest other value; the argument is a struct of that one and the value."""
-
-    func: ClassVar[str] = "min_by"
 
 
 @attrs.frozen(eq=False, repr=False)
 class TopK(AggCall):
     """The rows with the largest value, which is the first field of the argument."""
 
-    func: ClassVar[str] = "top_k"
     k: int = 1
     then: tuple[Literal["smallest", "largest"], ...] = ()
     """The order of rows that are equal so far, by the second field, the third and so on."""
@@ -169,7 +143,6 @@ class TopK(AggCall):
 class BottomK(AggCall):
     """The rows with the smallest value, which is the first field of the argument."""
 
-    func: ClassVar[str] = "bottom_k"
     k: int = 1
     then: tuple[Literal["smallest", "largest"], ...] = ()
     """The order of rows that are equal so far, by the second field, the third and so on."""
@@ -282,12 +255,8 @@ def _ties(func: str, then: object) -> list[tuple[Expr | str, Literal["smallest",
     return ties
 
 
-@attrs.frozen(eq=False, repr=False)
-class Mode(AggCall):
+class Mode(AggCall, takes="comparable"):
     """The most frequent value."""
-
-    func: ClassVar[str] = "mode"
-    _takes: ClassVar[Takes] = "comparable"
 
 
 @aggregate("MODE")
@@ -296,11 +265,8 @@ def mode(arg: Expr | str) -> AggCall:
     return Mode(column_of(arg, "mode"))
 
 
-@attrs.frozen(eq=False, repr=False)
 class CollectList(AggCall):
     """All values as a list."""
-
-    func: ClassVar[str] = "collect_list"
 
 
 @aggregate("COLLECT_LIST", "ARRAY_AGG")
@@ -309,12 +275,8 @@ def collect_list(arg: Expr | str) -> AggCall:
     return CollectList(column_of(arg, "collect_list"))
 
 
-@attrs.frozen(eq=False, repr=False)
-class CollectSet(AggCall):
+class CollectSet(AggCall, takes="comparable"):
     """The distinct values as a list."""
-
-    func: ClassVar[str] = "collect_set"
-    _takes: ClassVar[Takes] = "comparable"
 
 
 @aggregate("COLLECT_SET")
@@ -323,12 +285,8 @@ def collect_set(arg: Expr | str) -> AggCall:
     return CollectSet(column_of(arg, "collect_set"))
 
 
-@attrs.frozen(eq=False, repr=False)
-class CountDistinct(AggCall):
+class CountDistinct(AggCall, takes="comparable"):
     """The number of distinct values."""
-
-    func: ClassVar[str] = "count_distinct"
-    _takes: ClassVar[Takes] = "comparable"
 
 
 @aggregate("COUNT_DISTINCT")

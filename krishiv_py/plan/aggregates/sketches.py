@@ -5,21 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 import attrs
 
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.plan.aggregates.calls import AggCall, Takes, aggregate, column_of
+from krishiv_py.plan.aggregates.calls import AggCall, aggregate, column_of
 from krishiv_py.plan.expressions.expr import Expr, name_of
 
 
 @attrs.frozen(eq=False, repr=False)
-class ApproxCountDistinct(AggCall):
+class ApproxCountDistinct(AggCall, takes="comparable"):
     """An estimate of the number of distinct values."""
 
-    func: ClassVar[str] = "approx_count_distinct"
-    _takes: ClassVar[Takes] = "comparable"
     precision: int = 12
     """There are ``2**precision`` registers."""
 
@@ -44,11 +41,9 @@ def approx_count_distinct(arg: Expr | str, precision: int = 12) -> AggCall:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Percentile(AggCall):
+class Percentile(AggCall, takes="numbers"):
     """The exact percentile."""
 
-    func: ClassVar[str] = "percentile"
-    _takes: ClassVar[Takes] = "numbers"
     percentage: float = 0.5
 
     def _settings(self) -> list[str]:
@@ -82,11 +77,9 @@ _MOST = 10_000
 
 
 @attrs.frozen(eq=False, repr=False)
-class ApproxPercentile(AggCall):
+class ApproxPercentile(AggCall, takes="numbers"):
     """Values close to those of ranks."""
 
-    func: ClassVar[str] = "approx_percentile"
-    _takes: ClassVar[Takes] = "numbers"
     percentage: float = 0.5
     percentages: tuple[float, ...] = ()
     """Several ranks, which make a list of the result."""
@@ -151,11 +144,9 @@ def approx_percentile(arg: Expr | str, percentage: float | Sequence[float] = 0.5
 
 
 @attrs.frozen(eq=False, repr=False)
-class Histogram(AggCall):
+class Histogram(AggCall, takes="numbers"):
     """Says how many values are in each bin."""
 
-    func: ClassVar[str] = "histogram"
-    _takes: ClassVar[Takes] = "numbers"
     bounds: tuple[float, ...] = ()
     """The places at which bins begin."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import attrs
 import pyarrow as pa
@@ -67,7 +67,6 @@ class _VectorAggregator(Aggregator[A], Protocol[A]):
 class Udaf(AggCall):
     """A user-defined aggregate."""
 
-    func: ClassVar[str] = "udaf"
     udaf: Aggregator[Any] | None = None
     result_type: pa.DataType | None = None
     on_error: Literal["fail", "side_output"] = "fail"
