@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.ranges import expand, portions
 from krishiv_py.arrays.sorting import numbered, stable_order
-from krishiv_py.arrays.types import Hashes, Ints, Mask, NumPy, pick, rows_a_part
+from krishiv_py.arrays.types import Hashes, Ints, Mask, NumPy, flags_at, last_rows, pick, rows_a_part, totals_of, values_at
 
 WHOLE_BYTES: Final = 1 << 30
 """The bytes above which work is done in parts: no text column of it may reach 2 GiB, and the memory it takes is for a part."""
@@ -198,16 +198,13 @@ def _codes_of_parts(column: pa.ChunkedArray) -> tuple[Ints, int]:
 
 def _first(codes: Ints, n: int) -> Ints:
     """Return the first row with each code from 0 to `n`, which all occur."""
-    first = np.empty(n, np.int64)
-    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1, dtype=np.int64)
-    return first
+    return values_at(codes[::-1], np.arange(len(codes) - 1, -1, -1, dtype=np.int64), n)
 
 
 def _densify(codes: Ints, bound: int) -> Groups:
     n_rows = len(codes)
     if _table_fits(bound, n_rows):
-        slot = np.full(bound, -1, np.int64)
-        slot[codes[::-1]] = np.arange(n_rows - 1, -1, -1, dtype=np.int64)
+        slot = values_at(codes[::-1], np.arange(n_rows - 1, -1, -1, dtype=np.int64), bound, -1)
         present = np.flatnonzero(slot >= 0)
         first = slot[present]
         slot[present] = np.arange(len(present), dtype=np.int64)
@@ -259,10 +256,8 @@ def places_among(names: list[str], keys: pa.Table, rows: pa.Table) -> Ints:
     The numbers of groups are no places: those of whole numbers go by value, or by what came first, as is quicker.
     """
     groups = group_rows(names, keys, rows)
-    places = np.full(groups.n, -1, np.int64)
-    places[groups.ids[: keys.num_rows]] = np.arange(keys.num_rows)
-    of_rows: Ints = places[groups.ids[keys.num_rows :]]
-    return of_rows
+    places = last_rows(groups.ids[: keys.num_rows], groups.n)
+    return places[groups.ids[keys.num_rows :]]
 
 
 def _mix(values: Hashes) -> Hashes:
@@ -402,10 +397,8 @@ def distinct(table: pa.Table, names: list[str]) -> pa.Table:
 def among(rows: pa.Table, others: pa.Table, names: list[str]) -> npt.NDArray[np.bool_]:
     """Rows whose values in these columns occur in `others`; without columns, all rows if `others` has any."""
     groups = group_rows(names, others, rows)
-    wanted = np.zeros(groups.n, np.bool_)
-    wanted[groups.ids[: others.num_rows]] = True
-    hits: npt.NDArray[np.bool_] = wanted[groups.ids[others.num_rows :]]
-    return hits
+    wanted = flags_at(groups.ids[: others.num_rows], groups.n)
+    return wanted[groups.ids[others.num_rows :]]
 
 
 _REFUSED: Final = 64
@@ -478,8 +471,7 @@ def counting_ranges(s: Spread, after: Ints, until: Ints) -> tuple[Ints, Ints]:
 
 def added(first: Ints, stop: Ints, weights: NumPy | None, n: int) -> Ints:
     """Of every range the sum of the whole weights (None: 1 each) of what counts in it."""
-    total = np.zeros(n + 1, np.int64)
-    np.add.at(total, first, 1 if weights is None else weights)
+    total = totals_of(first, 1 if weights is None else weights, n + 1)
     np.subtract.at(total, stop, 1 if weights is None else weights)
     return np.cumsum(total)[:n]
 
@@ -504,6 +496,4 @@ def rank(groups: Ints) -> Ints:
     ordered = groups[order]
     heads = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     lengths = np.diff(np.append(heads, len(groups)))
-    numbers = np.empty(len(groups), np.int64)
-    numbers[order] = np.arange(len(groups)) - np.repeat(heads, lengths)
-    return numbers
+    return values_at(order, np.arange(len(groups)) - np.repeat(heads, lengths), len(groups))

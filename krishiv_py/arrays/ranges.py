@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, NumPy, pick
+from krishiv_py.arrays.types import Ints, NumPy, pick, values_at
 
 _LONG: Final = 256
 _STRETCH: Final = 64
@@ -102,8 +102,7 @@ def _reduce(ufunc: np.ufunc, values: NumPy, low: Ints, high: Ints) -> NumPy:
     bounds = np.empty(2 * len(low), np.int64)
     bounds[0::2], bounds[1::2] = low, high
     padded = np.append(values, values[:1]) if len(high) and int(high.max()) == len(values) else values
-    result: NumPy = ufunc.reduceat(padded, bounds)[0::2]
-    return result
+    return ufunc.reduceat(padded, bounds)[0::2]
 
 
 def overlapping(ufunc: np.ufunc, values: NumPy, low: Ints, high: Ints) -> NumPy:
@@ -201,8 +200,7 @@ def components(groups: Ints, starts: Ints, ends: Ints, *, touching: bool) -> Com
     opens = np.ones(n, np.bool_)
     opens[1:] = (g[1:] != g[:-1]) | ((a[1:] > reach[:-1]) if touching else (a[1:] >= reach[:-1]))
     heads = np.flatnonzero(opens)
-    ids = np.empty(n, np.int64)
-    ids[order] = np.cumsum(opens) - 1
+    ids = values_at(order, np.cumsum(opens) - 1, n)
     return Components(ids, a[heads], reach[np.append(heads[1:], n) - 1], len(heads))
 
 

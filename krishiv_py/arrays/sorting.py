@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, flags_at, values_at
 
 _BITS = 63
 _SMALL = 64
@@ -101,8 +101,7 @@ def numbered(values: Ints) -> tuple[Ints, Ints]:
     order = coded & ((1 << bits) - 1)
     coded >>= bits
     begins = np.append(True, coded[1:] != coded[:-1])
-    ids = np.empty(n, np.int64)
-    ids[order] = np.cumsum(begins) - 1
+    ids = values_at(order, np.cumsum(begins) - 1, n)
     return ids, order[begins]
 
 
@@ -126,8 +125,7 @@ def _table(values: Ints) -> tuple[Mask | None, int]:
     places = int(values.max()) - low + 1
     if places > _PLACES * n:
         return None, low
-    table = np.zeros(places, np.bool_)
-    table[values.astype(np.int64, copy=False) - low] = True
+    table = flags_at(values.astype(np.int64, copy=False) - low, places)
     return table, low
 
 

@@ -1,4 +1,4 @@
-"""NumPy arrays by what they hold, the way between them and Arrow, and rows of Arrow by their positions.
+"""NumPy arrays by what they hold, the way between them and Arrow, and rows by their positions: taken from there, or put there.
 
 Arrow counts the bytes of the texts of an array in 32 bits, so an array ends at 2 GiB. Columns of a table are lists of arrays
 and have no such end, but Arrow joins them to one when rows are taken out of them. What is too long for it is taken in parts.
@@ -112,6 +112,55 @@ def pick(rows: Rows, rows_wanted: pa.Array | Ints) -> Rows:
         else:
             picked = in_parts(rows, rows_wanted)
     return picked
+
+
+def flags_at(places: Ints | Mask, n: int) -> Mask:
+    """Return `n` flags, which are true at some places."""
+    flags = np.zeros(n, np.bool_)
+    flags[places] = True
+    return flags
+
+
+def values_at(places: Ints | Mask, values: Ints | int, n: int, rest: int = 0) -> Ints:
+    """Return `n` numbers: each value at its place, `rest` at others. Of several at one place the last one counts."""
+    put = np.full(n, rest, np.int64) if rest else np.zeros(n, np.int64)
+    put[places] = values
+    return put
+
+
+def last_rows(ids: Ints, n: int, none: int = -1) -> Ints:
+    """Return the last row of each of `n` groups, given the group of every row; of an order, the place of each row in it."""
+    return values_at(ids, np.arange(len(ids)), n, none)
+
+
+def least_of(ids: Ints, values: Ints, n: int, none: int) -> Ints:
+    """Return the least value of each of `n` groups, or `none` if that is less or there is no value."""
+    least = np.full(n, none, np.int64)
+    np.minimum.at(least, ids, values)
+    return least
+
+
+def largest_of(ids: Ints, values: Ints, n: int, none: int) -> Ints:
+    """Return the largest value of each of `n` groups, or `none` if that is larger or there is no value."""
+    largest = np.full(n, none, np.int64)
+    np.maximum.at(largest, ids, values)
+    return largest
+
+
+def totals_of(ids: Ints, values: Ints | int, n: int) -> Ints:
+    """Return the sum of the whole numbers of each of `n` groups."""
+    totals = np.zeros(n, np.int64)
+    np.add.at(totals, ids, values)
+    return totals
+
+
+def run_begins(*columns: Ints) -> Mask:
+    """Return where a run of equal numbers begins, or of rows that are equal in all of these columns."""
+    begins = np.ones(len(columns[0]), np.bool_)
+    begins[1:] = columns[0][1:] != columns[0][:-1]
+    for column in columns[1:]:
+        begins[1:] |= column[1:] != column[:-1]
+    return begins
 
 
 def rows_a_part(rows: pa.Table | pa.Array | pa.ChunkedArray) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.ranges import by_place, expand
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, last_rows
 from krishiv_py.errors import ExpressionError, OperatorError
 from krishiv_py.functions.computing.lists import Lists, Maps, listed_in, truths
 from krishiv_py.functions.computing.values import FaultError, is_integer
@@ -155,8 +155,7 @@ def aggregate(value: Value, start: Value, merge: OfTwo, finish: OfOne | None = N
         done.append(so_far[len(rows) :])
         items = lists.items.take(pa.array(lists.starts[rows] + place))
         so_far = merge.given(rows, so_far[: len(rows)], items)
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
+    back = last_rows(order, len(order))
     ended = pa.concat_arrays([so_far, *reversed(done)]).take(pa.array(back))
     known = np.flatnonzero(~lists.missing)
     ended = ended.take(pa.array(known))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.ranges import expand
+from krishiv_py.arrays.types import values_at
 from krishiv_py.errors import ExpressionError, shown
 from krishiv_py.functions.computing import lists
 from krishiv_py.functions.computing.checks import alike, require, text
@@ -207,8 +208,7 @@ def _extreme(value: Value, *, greatest: bool) -> Value:
     known = np.flatnonzero(rank >= 0)
     order = known[np.lexsort((-rank[known] if greatest else rank[known], rows[known]))]
     have, first = np.unique(rows[order], return_index=True)
-    positions = np.full(len(column), -1, np.int64)
-    positions[have] = order[first]
+    positions = values_at(have, order[first], len(column), -1)
     return joined(lists.items.take(pa.array(positions, mask=positions < 0)), single)
 
 

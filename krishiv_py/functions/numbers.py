@@ -141,8 +141,7 @@ def pow_(value: Value, exponent: Value) -> Value:
 
     def power(x: _Floats, y: _Floats) -> _Floats:
         none = np.isnan(y) | ((np.abs(x) == 1) & np.isinf(y))
-        result: _Floats = np.where(none, np.nan, np.power(x, np.where(none, 0, y)))
-        return result
+        return np.where(none, np.nan, np.power(x, np.where(none, 0, y)))
 
     return _of_doubles(power, value, exponent)
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group_rows, key_hashes
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, last_rows, pick, values_at
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.columns.times import time_type, unstamp
 from krishiv_py.kernels.results import StepResult
@@ -76,8 +76,7 @@ def _close(ids: Ints, times: Ints, held_ids: Ints, held_times: Ints, within: int
     if not len(held_ids):
         return np.zeros(len(ids), np.bool_)
     if int(np.bincount(held_ids, minlength=n).max()) == 1:
-        rows = np.full(n, -1, np.int64)
-        rows[held_ids] = np.arange(len(held_ids))
+        rows = last_rows(held_ids, n)
         mine = rows[ids]
         close: Mask = (mine >= 0) & (np.abs(times - held_times[mine]) < within)
         return close
@@ -86,8 +85,7 @@ def _close(ids: Ints, times: Ints, held_ids: Ints, held_times: Ints, within: int
     held = np.sort(held_ids * width + np.searchsorted(moments, held_times))
     low = ids * width + np.searchsorted(moments, times - within, side="right")
     high = ids * width + np.searchsorted(moments, times + within, side="left")
-    near: Mask = np.searchsorted(held, high) > np.searchsorted(held, low)
-    return near
+    return np.searchsorted(held, high) > np.searchsorted(held, low)
 
 
 def _in_turn(ids: Ints, times: Ints, within: int) -> Ints:
@@ -99,14 +97,12 @@ def _in_turn(ids: Ints, times: Ints, within: int) -> Ints:
     starts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(apart) + 1])
     part = np.zeros(len(ids), np.int64)
     part[1:] = np.cumsum(apart)
-    turned = np.zeros(len(starts), np.bool_)
-    turned[part[1:][~apart & (np.diff(arrival) < 0)]] = True
+    turned = flags_at(part[1:][~apart & (np.diff(arrival) < 0)], len(starts))
     if len(starts) * within >= _LARGEST:
         turned[:] = True
     straight = np.flatnonzero(~turned[part])
     crooked = np.sort(arrival[turned[part]])
-    part_of = np.empty(len(ids), np.int64)
-    part_of[order] = part
+    part_of = values_at(order, part, len(ids))
     kept = [
         arrival[straight][_jumps(ordered[straight], part[straight], within)],
         crooked[_one_by_one(part_of[crooked], times[crooked], within)],

@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, pick
 from krishiv_py.errors import RAISED, OperatorError, failure_text, shown
 from krishiv_py.kernels.columns.layout import START, Layout, place_of
 from krishiv_py.kernels.results import Emitter, Texts, compose
@@ -221,9 +221,7 @@ class TriggerContext:
         chosen = np.flatnonzero(candidates)
         fires = answer(self.custom_trigger, self.layout, windows.only(chosen), self.moment)
         self.left.update(of[chosen[~fires]].tolist())
-        chosen_mask = np.zeros(len(candidates), np.bool_)
-        chosen_mask[chosen[fires]] = True
-        return chosen_mask
+        return flags_at(chosen[fires], len(candidates))
 
 
 def custom_trigger_of(trigger: Trigger) -> CustomTrigger | None:

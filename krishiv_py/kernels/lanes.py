@@ -16,7 +16,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, last_rows
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_US, UNSET
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec
 
@@ -88,8 +88,7 @@ class RowMarks:
 
     def put_back(self, order: Ints) -> RowMarks:
         """Return the marks of rows that were put in this order, in the order that they had."""
-        places = np.empty(len(order), np.int64)
-        places[order] = np.arange(len(order))
+        places = last_rows(order, len(order))
         return RowMarks(self.watermarks[places], self.newest[places], self.ahead[places], self.maxima)
 
 

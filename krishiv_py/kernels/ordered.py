@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import group, group_rows, key_hashes
 from krishiv_py.arrays.sorting import sorted_unique
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, last_rows, pick, values_at
 from krishiv_py.kernels.aggregates.base import shown_key
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
@@ -91,9 +91,7 @@ class KeyRows:
 
     def numbers(self, column: str, default: int) -> Ints:
         """Return a column of numbers, with a default for keys that are not known."""
-        values = np.full(self.n, default, np.int64)
-        values[self.found] = self.stored[column].to_numpy()
-        return values
+        return values_at(self.found, self.stored[column].to_numpy(), self.n, default)
 
 
 class OrderedOperator:
@@ -381,8 +379,7 @@ def ranks_of(column: pa.Array, *, nulls_first: bool = False) -> Ints:
     """Return for each value its place among the different ones, in ascending order, nulls last or first."""
     groups = group([column], len(column))
     values = column.take(pa.array(groups.first))
-    ranks = np.empty(groups.n, np.int64)
-    ranks[pc.sort_indices(values).to_numpy()] = np.arange(groups.n)
+    ranks = last_rows(pc.sort_indices(values).to_numpy(), groups.n)
     if nulls_first:
         ranks[values.is_null().to_numpy(zero_copy_only=False)] = -1
     return ranks[groups.ids]

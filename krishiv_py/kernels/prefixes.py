@@ -17,7 +17,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import pair_order, stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, last_rows, pick, run_begins
 from krishiv_py.kernels.aggregates import AggKernel
 from krishiv_py.kernels.aggregates.base import FailingPlace, group_starts, regrouped
 from krishiv_py.kernels.columns.layout import TIME, Layout, finished_name, place_of, whole
@@ -84,8 +84,7 @@ def _result_fields(layout: Layout) -> list[pa.Field]:
 def _accumulators(kernel: AggKernel, partials: list[pa.Array], ids: Ints, kept: Ints) -> pa.Array:
     rows, of = expand(group_starts(ids)[kept], kept + 1)
     merged = kernel.merge([pick(p, rows) for p in partials], of, len(kept) + 1)[0]  # the last one is empty
-    place = np.full(len(ids), len(kept))
-    place[kept] = np.arange(len(kept))
+    place = last_rows(kept, len(ids), len(kept))
     return pick(merged, place)
 
 
@@ -227,8 +226,7 @@ class PrefixFold:
         order = stable_order(pair)
         stacked, pair = pick(stacked, order), pair[order]
         row_of = np.full(len(cut.pair), -1, np.int64)
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
+        place = last_rows(order, len(order))
         row_of[segments] = place[len(snap) + len(pend) :]
         wanted = row_of[fired]
         with regrouped(pair):
@@ -237,8 +235,7 @@ class PrefixFold:
     def _discarded(self, cut: _Segments, fired: Ints, state: KeyWindows) -> pa.Table:
         """Of every firing, what came since the last one."""
         values = pick(cut.partials, fired)
-        first = np.ones(len(fired), np.bool_)
-        first[1:] = cut.pair[fired][1:] != cut.pair[fired][:-1]
+        first = run_begins(cut.pair[fired])
         pend = state.pend_at[cut.pair[fired]]
         both = np.flatnonzero(first & (pend >= 0))
         pairs = pa.concat_tables([pick(state.pends, pend[both]), pick(values, both)])

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.types import Ints
+from krishiv_py.arrays.types import Ints, last_rows, values_at
 from krishiv_py.kernels.columns.evaluate import evaluate, expr_type
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.ordered import KeyRows
@@ -56,8 +56,7 @@ def _shifted(values: pa.Array, n: int, keys: KeyRows, lists: pa.ListArray) -> tu
     """Return the value `n` rows before each row, and the last `n` values of each key."""
     fresh = np.diff(keys.begins)
     ids = np.repeat(np.arange(keys.n), fresh)
-    had = np.zeros(keys.n, np.int64)
-    had[keys.found] = np.diff(lists.offsets.to_numpy())
+    had = values_at(keys.found, np.diff(lists.offsets.to_numpy()), keys.n)
     of_had = np.repeat(np.arange(keys.n), had)
     known = lists.values.slice(lists.offsets[0].as_py(), len(of_had)) if len(lists) else values[:0]
     order = np.argsort(np.concatenate([of_had, ids]), kind="stable")
@@ -73,6 +72,4 @@ def _shifted(values: pa.Array, n: int, keys: KeyRows, lists: pa.ListArray) -> tu
 
 
 def _places(order: Ints) -> Ints:
-    places: Ints = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
-    return places
+    return last_rows(order, len(order))

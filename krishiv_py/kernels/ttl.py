@@ -24,7 +24,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import among, distinct, group, key_hashes
 from krishiv_py.arrays.ranges import split
 from krishiv_py.arrays.sorting import sorted_unique
-from krishiv_py.arrays.types import Ints, pick
+from krishiv_py.arrays.types import Ints, largest_of, pick
 from krishiv_py.kernels.columns.layout import START, TIME, Layout
 from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import Moment, OperatorSpec
@@ -78,8 +78,7 @@ class Expiring:
         n = rows.num_rows
         keys = [pa.chunked_array([*rows[k].chunks, *combined[k].chunks], rows[k].type) for k in self.layout.key_names]
         groups = group(list(keys), n + combined.num_rows)
-        latest = np.full(groups.n, UNSET)
-        np.maximum.at(latest, groups.ids[:n], rows[TIME].to_numpy())
+        latest = largest_of(groups.ids[:n], rows[TIME].to_numpy(), groups.n, UNSET)
         return combined.append_column(_LAST, pa.array(latest[groups.ids[n:]]))
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
@@ -217,8 +216,7 @@ class _TouchLog:
     def _latest(self, touches: pa.Table) -> pa.Table:
         """Return the latest touch of every key."""
         groups = group([touches[k] for k in self._names], touches.num_rows)
-        latest = np.full(groups.n, UNSET)
-        np.maximum.at(latest, groups.ids, touches[_STAMP].to_numpy())
+        latest = largest_of(groups.ids, touches[_STAMP].to_numpy(), groups.n, UNSET)
         heads = pick(touches, groups.first)
         return heads.set_column(1, self._of.touch_schema.field(1), pa.array(latest))
 

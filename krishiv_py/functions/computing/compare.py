@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import normal_key
 from krishiv_py.arrays.sorting import numbered
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, last_rows, values_at
 from krishiv_py.functions.computing.values import (
     Value,
     arrays,
@@ -48,8 +48,7 @@ def ranks(items: pa.Array) -> Ints:
         raise misfit(type_)
     known = plain(items.cast(pa.int8()) if pa.types.is_boolean(type_) else items).dictionary_encode()
     order = pc.sort_indices(known.dictionary).to_numpy(zero_copy_only=False)
-    rank = np.empty(len(order) + 1, np.int64)
-    rank[order] = np.arange(len(order))
+    rank = last_rows(order, len(order) + 1)
     rank[-1] = -1
     ranks_of_rows: Ints = rank[pc.fill_null(known.indices, len(order)).to_numpy(zero_copy_only=False)]
     return ranks_of_rows
@@ -97,9 +96,7 @@ def _of_lists(items: pa.ListArray) -> Ints:
         paired = places + 1 < counts[rows]
         second = np.where(paired, values[np.minimum(positions + 1, len(values) - 1)], 0)
         values, counts = _pairs(values[positions], second) + 1, halves
-    rank = np.zeros(len(items), np.int64)
-    rank[counts == 1] = values
-    return rank
+    return values_at(counts == 1, values, len(items))
 
 
 _ARROW: Final[dict[str, Callable[[Value, Value], Value]]] = {

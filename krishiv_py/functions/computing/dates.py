@@ -377,8 +377,7 @@ def _days_of(years: Ints, months: Ints, days: Ints) -> Ints:
     first, after = (m.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) for m in (months_of, months_of + 1))
     if ((days < 1) | (days > after - first)).any():
         raise FaultError("there is no such day in the month")
-    days_since: Ints = first + days - 1
-    return days_since
+    return first + days - 1
 
 
 def _numbers(columns: list[pa.Array], missing: Mask) -> list[Ints]:

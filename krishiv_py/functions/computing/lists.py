@@ -73,14 +73,12 @@ class Lists:
     @property
     def starts(self) -> Ints:
         """Return where the elements of each row begin."""
-        begins: Ints = np.cumsum(self.counts) - self.counts
-        return begins
+        return np.cumsum(self.counts) - self.counts
 
     @property
     def places(self) -> Ints:
         """The place of each element in its list, from 0 on."""
-        positions: Ints = np.arange(len(self.items), dtype=np.int64) - np.repeat(self.starts, self.counts)
-        return positions
+        return np.arange(len(self.items), dtype=np.int64) - np.repeat(self.starts, self.counts)
 
     def column(self) -> pa.Array:
         """The lists as a column."""
@@ -142,8 +140,7 @@ def shared(a: Lists, b: Lists) -> Mask:
     """Return which elements of one list the other one has, too."""
     number, most = codes(pa.concat_arrays([a.items, b.items]))
     one, other = number[: len(a.items)], number[len(a.items) :]
-    hits: Mask = np.isin(a.rows * most + one, b.rows * most + other)
-    return hits
+    return np.isin(a.rows * most + one, b.rows * most + other)
 
 
 def equal_elements(lists: Lists, needles: pa.Array) -> Mask:
@@ -489,5 +486,4 @@ def _number(column: pa.Array) -> Ints:
 def _month(column: pa.Array) -> Ints:
     """Months since 1970."""
     unit = "datetime64[D]" if pa.types.is_date(column.type) else "datetime64[us]"
-    months: Ints = _number(column).astype(unit).astype("datetime64[M]").astype(np.int64)
-    return months
+    return _number(column).astype(unit).astype("datetime64[M]").astype(np.int64)

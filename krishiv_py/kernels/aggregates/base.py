@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import Spread
 from krishiv_py.arrays.ranges import Ranges, expand, portions, running
-from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow, doubles
+from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow, doubles, run_begins
 from krishiv_py.errors import OperatorError, shown
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.checks import overridden_since
@@ -65,13 +65,6 @@ def with_nulls(values: NumPy, present: Mask, type_: pa.DataType) -> pa.Array:
     if not present.all():
         return pa.array(values, type_, mask=~present)
     return as_arrow(values) if type_ == pa.int64() and values.dtype == np.int64 else pa.array(values, type_)
-
-
-def present_groups(ids: Ints, n: int) -> Mask:
-    """Return which groups have any row."""
-    mask = np.zeros(n, np.bool_)
-    mask[ids] = True
-    return mask
 
 
 def lists(values: pa.Array, ids: Ints, n: int) -> pa.Array:
@@ -169,8 +162,7 @@ Merge: TypeAlias = Callable[[list[pa.Array], Ints, int], list[pa.Array]]
 
 def group_starts(ids: Ints) -> Ints:
     """Return where every row's group begins."""
-    first = np.ones(len(ids), np.bool_)
-    first[1:] = ids[1:] != ids[:-1]
+    first = run_begins(ids)
     begins = np.flatnonzero(first)
     return np.repeat(begins, np.diff(np.append(begins, len(ids))))
 

@@ -22,7 +22,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.types import Ints, Mask, NumPy
+from krishiv_py.arrays.types import Ints, Mask, NumPy, flags_at, last_rows, totals_of
 from krishiv_py.kernels.aggregates.base import lists
 
 TYPE: Final = pa.list_(pa.int64())
@@ -226,18 +226,14 @@ class ByGroup:
         return totals
 
     def limbs(self, parts: LimbPieces, width: int) -> Ints:
-        sums = np.zeros(self.n * width, np.int64)
-        np.add.at(sums, self.ids[parts.rows] * width + parts.places, parts.values)
+        sums = totals_of(self.ids[parts.rows] * width + parts.places, parts.values, self.n * width)
         return sums.reshape(self.n, width)
 
     def holding(self, rows: Mask) -> Mask:
-        holds = np.zeros(self.n, np.bool_)
-        holds[self.ids[rows]] = True
-        return holds
+        return flags_at(self.ids[rows], self.n)
 
     def only(self, wanted: Ints) -> tuple[Reducer, Ints | None]:
-        place = np.full(self.n, -1, np.int64)
-        place[wanted] = np.arange(len(wanted))
+        place = last_rows(wanted, self.n)
         rows = np.flatnonzero(place[self.ids] >= 0)
         return ByGroup(place[self.ids[rows]], self.counts[wanted]), rows
 
@@ -266,15 +262,13 @@ class ByRange:
 
     def done(self, totals: NumPy) -> NumPy:
         np.cumsum(totals, out=totals)
-        sums: NumPy = totals[self.high] - totals[self.low]
-        return sums
+        return totals[self.high] - totals[self.low]
 
     def limbs(self, parts: LimbPieces, width: int) -> Ints:
         sums = np.empty((self.n, width), np.int64)
         for place in range(width):
             here = parts.places == place
-            total = np.zeros(self.rows + 1, np.int64)
-            np.add.at(total, parts.rows[here] + 1, parts.values[here])
+            total = totals_of(parts.rows[here] + 1, parts.values[here], self.rows + 1)
             np.cumsum(total, out=total)  # may wrap: differences are right modulo 2**64
             sums[:, place] = total[self.high] - total[self.low]
         return sums
@@ -282,8 +276,7 @@ class ByRange:
     def holding(self, rows: Mask) -> Mask:
         total = np.zeros(self.rows + 1, np.int64)
         np.cumsum(rows, out=total[1:])
-        holds: Mask = total[self.high] > total[self.low]
-        return holds
+        return total[self.high] > total[self.low]
 
     def only(self, wanted: Ints) -> tuple[Reducer, Ints | None]:
         return ByRange(self.low[wanted], self.high[wanted], self.rows), None
@@ -347,8 +340,7 @@ def nearest(terms: list[NumPy]) -> NumPy:
     bits = second.view(np.int64)
     even = (rest != 0) & (second != 0) & (bits & 1 == 0)
     odd = np.where(even, bits + np.where((rest > 0) == (second > 0), 1, -1), bits).view(np.float64)
-    total: NumPy = terms[0] + np.where(second == 0, rest, odd)
-    return total
+    return terms[0] + np.where(second == 0, rest, odd)
 
 
 @attrs.frozen(eq=False)
@@ -582,8 +574,7 @@ def _widened(terms: list[NumPy], more: list[NumPy], rows: Addends, reducer: Redu
         for term in terms[1:]:
             term[here[needed]] = 0.0
         kept.append(whole.lists(needed))
-    place = np.full(len(terms[0]), -1, np.int64)
-    place[rows_of_more] = np.arange(len(rows_of_more))
+    place = last_rows(rows_of_more, len(terms[0]))
     column = pa.concat_arrays(kept).take(pa.array(place, mask=place < 0))
     return Terms(terms, None if column.null_count == len(column) else column)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.ranges import Ranges, running
-from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow, doubles, quotients
+from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow, doubles, flags_at, last_rows, quotients, totals_of
 from krishiv_py.errors import AggregateOverflowError
 from krishiv_py.kernels.aggregates import base, exact
 from krishiv_py.kernels.aggregates.base import (
@@ -28,7 +28,6 @@ from krishiv_py.kernels.aggregates.base import (
     cumulate,
     group_starts,
     numbers,
-    present_groups,
     valid,
     valid_rows,
     with_nulls,
@@ -78,13 +77,12 @@ def merge_groups(partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
     counts = np.bincount(ids, minlength=n)
     present = counts > 0
     if len(ids) <= n and int(counts.max(initial=0)) <= 1:
-        place = np.full(n, -1, np.int64)
-        place[ids] = np.arange(len(ids))
+        place = last_rows(ids, n)
         first, *others, wide = [p.take(pa.array(place, mask=~present)) for p in partials]
         return [first, *(o.fill_null(0.0) for o in others), wide]
     if partials[0].null_count:
         valid = partials[0].is_valid().to_numpy(zero_copy_only=False)
-        present = present_groups(ids[valid], n)
+        present = flags_at(ids[valid], n)
         partials = [*(p.fill_null(0.0) for p in partials[:-1]), partials[-1]]
     return columns_of(merge_sums(partials, ByGroup(ids, counts)), present)
 
@@ -159,8 +157,7 @@ class CountKernel(AggKernel):
         return [as_arrow(np.bincount(ids, minlength=rows.n).astype(np.int64, copy=False))]
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
-        total = np.zeros(n, np.int64)
-        np.add.at(total, ids, numbers(partials[0]))
+        total = totals_of(ids, numbers(partials[0]), n)
         return [pa.array(total)]
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
@@ -227,15 +224,14 @@ class IntSum(AggKernel):
     def _total(self, values: pa.Array, ids: Ints, n: int) -> list[pa.Array]:
         kept, groups, _ = valid_rows(values, ids)
         numeric = numbers(kept if kept.type == pa.int64() else pc.cast(kept, pa.int64()))
-        total = np.zeros(n, np.int64)
-        np.add.at(total, groups, numeric)
+        total = totals_of(groups, numeric, n)
         wraps = np.zeros(n, np.int32)
         if len(numeric) and max(-int(numeric.min()), int(numeric.max())) * len(numeric) >= _LIMIT:
             low, high = np.zeros(n, np.int64), np.zeros(n, np.int64)
             np.add.at(low, groups, numeric & 0xFFFFFFFF)
             np.add.at(high, groups, numeric >> 32)
             wraps = ((high + (low >> 32) + (1 << 31)) >> 32).astype(np.int32)
-        return [with_nulls(total, present_groups(groups, n), pa.int64()), as_arrow(wraps)]
+        return [with_nulls(total, flags_at(groups, n), pa.int64()), as_arrow(wraps)]
 
     def create(self, rows: Rows) -> list[pa.Array]:
         assert rows.values is not None
@@ -300,8 +296,7 @@ class DecimalSum(AggKernel):
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
         table = pa.table({"g": pa.array(ids), "v": partials[0]})
         summed = table.group_by("g", use_threads=False).aggregate([("v", "sum")])
-        order = np.full(n, -1, np.int64)
-        order[summed["g"].to_numpy()] = np.arange(len(summed))
+        order = last_rows(summed["g"].to_numpy(), n)
         indices = pa.array(order, mask=order < 0)
         return [pc.cast(summed["v_sum"].combine_chunks().take(indices), self.partial_types[0])]
 
@@ -474,8 +469,7 @@ class VarianceKernel(AggKernel):
         return [pa.array(counts), *moments(kept, ByGroup(ids, counts), counts > 0)]
 
     def merge(self, partials: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
-        total = np.zeros(n, np.int64)
-        np.add.at(total, ids, numbers(partials[0]))
+        total = totals_of(ids, numbers(partials[0]), n)
         cut = len(EXACT) + 1
         return [pa.array(total), *merge_groups(partials[1:cut], ids, n), *merge_groups(partials[cut:], ids, n)]
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from krishiv_py.arrays.grouping import Spread, added, counting_ranges, distinct_counts, neighbours, normal_key
 from krishiv_py.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.arrays.sorting import close_ranks, sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, NumPy
+from krishiv_py.arrays.types import Ints, NumPy, flags_at, last_rows, totals_of, values_at
 from krishiv_py.errors import ExpressionError
 from krishiv_py.kernels.aggregates.base import (
     AggKernel,
@@ -57,15 +57,13 @@ def ranks(values: pa.Array) -> tuple[Ints, pa.Array]:
             return close[0], pa.array(close[1], values.type)
     encoded = pc.dictionary_encode(values)
     order = pc.sort_indices(encoded.dictionary).to_numpy()
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
+    rank = last_rows(order, len(order))
     return rank[encoded.indices.to_numpy(zero_copy_only=False)], encoded.dictionary.take(pa.array(order))
 
 
 def _extreme(values: NumPy, ids: Ints, n: int, side: Literal["min", "max"]) -> tuple[NumPy, NumPy]:
     """Return the extreme of every group and which groups have one. NaN counts as the largest number, as in Spark."""
-    present = np.zeros(n, np.bool_)
-    present[ids] = True
+    present = flags_at(ids, n)
     if values.dtype.kind == "f":
         result = np.full(n, np.nan if side == "min" else -np.inf, values.dtype)
         with np.errstate(invalid="ignore"):  # a NaN among the values is not a mistake
@@ -102,8 +100,7 @@ class Extreme(OneValue):
         some = valid(column)
         rank, ordered = ranks(normal_key(column.drop_null()))
         width = len(ordered) + 1
-        place = np.zeros(len(column), np.int64)  # 0: no value yet
-        place[some] = rank + 1 if self.side == "max" else len(ordered) - rank
+        place = values_at(some, rank + 1 if self.side == "max" else len(ordered) - rank, len(column))  # 0: no value yet
         best = np.maximum.accumulate(place + ids * width) - ids * width
         prefix_ranks = best - 1 if self.side == "max" else len(ordered) - best
         return [ordered.take(pa.array(prefix_ranks, mask=best == 0))]
@@ -157,8 +154,7 @@ class ByTime(AggKernel):
         hits = np.flatnonzero(times == best[groups])
         if self.side == "min":
             hits = hits[::-1]  # of two writes to one place the last one counts: the earliest arrival
-        row = np.full(n, -1, np.int64)
-        row[groups[hits]] = hits
+        row = values_at(groups[hits], hits, n, -1)
         return [pa.array(best, mask=~present), kept.take(pa.array(row, mask=row < 0))]
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
@@ -235,8 +231,7 @@ class ModeKernel(AggKernel):
         rank, ordered = ranks(normal_key(values))
         width = max(len(ordered), 1)
         pairs, place = np.unique(ids * width + rank, return_inverse=True)
-        total = np.zeros(len(pairs), np.int64)
-        np.add.at(total, place, counts)
+        total = totals_of(place, counts, len(pairs))
         owners = pairs // width
         return [lists(ordered.take(pa.array(pairs % width)), owners, n), lists(pa.array(total), owners, n)]
 
@@ -254,8 +249,7 @@ class ModeKernel(AggKernel):
         order = np.lexsort((-numbers(partials[1].flatten()), groups))  # stable: values of a group ascend
         lengths = partials[0].value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
         heads = np.cumsum(lengths) - lengths
-        best = np.zeros(n, np.int64)
-        best[lengths > 0] = order[heads[lengths > 0]]
+        best = values_at(lengths > 0, order[heads[lengths > 0]], n)
         return values.take(pa.array(best, mask=lengths == 0))
 
 

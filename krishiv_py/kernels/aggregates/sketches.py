@@ -23,7 +23,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import Spread, added, counting_ranges, hash_values, normal_key
 from krishiv_py.arrays.ranges import Ranges, below, overlapping, running, smallest
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, NumPy, doubles, numpy_type
+from krishiv_py.arrays.types import Ints, Mask, NumPy, doubles, last_rows, numpy_type, values_at
 from krishiv_py.kernels.aggregates.base import (
     AggKernel,
     ListLimit,
@@ -85,8 +85,7 @@ class HyperLogLog(AggKernel):
         raw = alpha * registers**2 / (inverse + empty)
         linear = registers * np.log(registers / np.maximum(empty, 1))
         estimate = np.where((raw <= 2.5 * registers) & (empty > 0), linear, raw)
-        whole: Ints = np.rint(estimate).astype(np.int64)
-        return whole
+        return np.rint(estimate).astype(np.int64)
 
     def noted(self, func: str) -> str:
         return f"{func} of precision {self.precision}"
@@ -145,8 +144,7 @@ def _removed_rows(s: Spread, order: Ints, register: Ints, rank: Ints, before: In
     holes, hole = holes[leads], hole[leads]
     removed[holes] = rank[hole]
     width = len(register) + 1
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
+    place = last_rows(order, len(order))
     coded = (register * width + np.arange(len(register)))[order]
     low = np.searchsorted(coded, register[hole] * width + s.low[holes])
     high = np.searchsorted(coded, register[hole] * width + s.high[holes])
@@ -225,8 +223,7 @@ def percentiles(percentage: float, values: pa.Array, s: Spread) -> pa.Array:
     """
     plain = numbers(normal_key(doubles(values)))  # of two zeros it must not show which one came first
     order = np.argsort(plain, kind="stable")
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
+    rank = last_rows(order, len(order))
     lengths = s.lengths
     some = np.flatnonzero(lengths > 0)
     spot = percentage * (lengths[some] - 1)
@@ -285,8 +282,7 @@ class BinPartials(AggKernel):
 
 def _coded(ids: Ints, bins: Ints) -> Ints:
     """Group and bin as one number, in their order."""
-    coded: Ints = (ids << 32) | (bins + _OFFSET)
-    return coded
+    return (ids << 32) | (bins + _OFFSET)
 
 
 def _listed(codes: Ints, counts: Ints, n: int) -> list[pa.Array]:
@@ -396,8 +392,7 @@ class HistogramKernel(BinPartials):
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         n, width = len(partials[0]), len(self.bounds) + 1
         bins, groups = flatten(partials[0], np.arange(n, dtype=np.int64))
-        counts = np.zeros(n * width, np.int64)
-        counts[groups * width + numbers(bins)] = numbers(partials[1].flatten())
+        counts = values_at(groups * width + numbers(bins), numbers(partials[1].flatten()), n * width)
         return pa.ListArray.from_arrays(pa.array(np.arange(n + 1) * width, pa.int32()), pa.array(counts))
 
 

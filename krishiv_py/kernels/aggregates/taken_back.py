@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.types import Ints, NumPy, doubles
+from krishiv_py.arrays.types import Ints, NumPy, doubles, last_rows, totals_of
 from krishiv_py.kernels.aggregates.base import AggKernel, Rows, numbers, valid_rows
 
 _COUNTS: Final = pa.int64()
@@ -76,8 +76,7 @@ class TakenBack(AggKernel):
         counts = [numbers(count) for count in partials[cut:]]
         some = np.flatnonzero(counts[0] > 0)
         finished = self.sums.finish([p.take(pa.array(some)) for p in partials[:cut]])
-        places = np.full(len(counts[0]), -1, np.int64)
-        places[some] = np.arange(len(some))
+        places = last_rows(some, len(counts[0]))
         result = finished.take(pa.array(places, mask=places < 0))
         return self._with_special(result, counts) if self.special and any(c.any() for c in counts[1:]) else result
 
@@ -90,6 +89,5 @@ class TakenBack(AggKernel):
 
 
 def _added(counts: pa.Array, ids: Ints, n: int) -> pa.Array:
-    total = np.zeros(n, np.int64)
-    np.add.at(total, ids, numbers(counts))
+    total = totals_of(ids, numbers(counts), n)
     return pa.array(total)

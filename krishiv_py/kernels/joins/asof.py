@@ -17,7 +17,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, pick, values_at
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.joins.interval import NOBODY, Pairs, results, same_keys
 from krishiv_py.kernels.joins.sides import NUMBER, JoinOperator, JoinProgress
@@ -153,8 +153,7 @@ class AsofOperator(JoinOperator):
             rows = rows.filter(pa.array(rows[TIME].to_numpy() >= over))
         groups = group([rows[k] for k in self.layout.key_names], rows.num_rows)
         order = np.lexsort((rows[NUMBER].to_numpy(), rows[TIME].to_numpy()))
-        last = np.zeros(groups.n, np.int64)
-        last[groups.ids[order]] = order  # of several writes to one place the last one counts
+        last = values_at(groups.ids[order], order, groups.n)
         return pick(rows, np.sort(last))
 
     def _horizon(self, us: int) -> int:

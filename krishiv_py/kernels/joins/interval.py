@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import order_in_runs, stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, pick, totals_of
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.columns.layout import TIME, Layout, place_of
 from krishiv_py.kernels.columns.times import unstamp
@@ -96,8 +96,7 @@ def refuse_many(layout: Layout, rows: pa.Table, rows_of: Ints, counts: Ints) -> 
     if int(counts.sum()) <= most:
         return
     keys, ids = np.unique(rows[HASH].to_numpy()[rows_of], return_inverse=True)
-    totals = np.zeros(len(keys), np.int64)
-    np.add.at(totals, ids, counts)
+    totals = totals_of(ids, counts, len(keys))
     worst = int(totals.argmax())
     pairs = int(totals[worst])
     if pairs <= most:
@@ -160,8 +159,7 @@ def times_of(left: pa.Table, right: pa.Table, pairs: Pairs) -> Ints:
 
 def picked(values: Ints, rows_of: Ints, none: int = _LEAST) -> Ints:
     """Values at some places, `none` for nobody's."""
-    picked_values: Ints = np.append(values, none)[rows_of]  # NOBODY is the last place
-    return picked_values
+    return np.append(values, none)[rows_of]  # NOBODY is the last place
 
 
 def in_order(left: pa.Table, right: pa.Table, pairs: Pairs, times: Ints) -> Ints:
@@ -315,12 +313,10 @@ class IntervalJoinOperator(JoinOperator):
     ) -> pa.Table:
         """Keep the new rows of a side, and let go what is over; gives the rows that leave and met nobody."""
         n = fresh.table.num_rows
-        met = np.zeros(n, np.bool_)
-        met[places[places < n]] = True
+        met = flags_at(places[places < n], n)
         half.mark(pick(rows, np.unique(places[places >= n])))
         stays = fresh.times >= horizon
-        seeking = np.zeros(n, np.bool_)
-        seeking[fresh.seeks] = True
+        seeking = flags_at(fresh.seeks, n)
         if not self.given[side]:  # nobody will ask for rows that can meet nobody
             stays &= seeking
         # rows without a key have missed no partner: where there is no room for them, they leave at once

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from krishiv_py.arrays.grouping import key_hashes, normal_key
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, pick
 from krishiv_py.kernels.columns.evaluate import evaluate
 from krishiv_py.kernels.columns.times import bounds_of, stamp
 from krishiv_py.kernels.joins.interval import NOBODY, Pairs, same_keys
@@ -101,8 +101,7 @@ class Lookup:
         if self.validity is not None:
             pairs = pairs.only(self._valid(self.validity, batch, table, pairs))
         if self.how in ("semi", "anti"):
-            paired = np.zeros(batch.num_rows, np.bool_)
-            paired[pairs.left] = True
+            paired = flags_at(pairs.left, batch.num_rows)
             return batch.filter(pa.array(paired if self.how == "semi" else ~paired))
         if self.how == "left":
             pairs = _with_all(pairs, batch.num_rows)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import places_among
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, pick, run_begins, values_at
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.columns.layout import TIME, whole
 from krishiv_py.kernels.columns.times import unstamp
@@ -177,8 +177,7 @@ class _MatchStep:
         seen, before = (keys.numbers(name, UNSET) for name in (_SEEN, _SEEN_BEFORE))
         found = np.flatnonzero(holds)
         of, at = self.ids[found], times[found]
-        first = np.ones(len(found), np.bool_)
-        first[1:] = (of[1:] != of[:-1]) | (at[1:] != at[:-1])
+        first = run_begins(of, at)
         first &= at != seen[of]
         of, at = of[first], at[first]
         every_of = np.concatenate([np.arange(keys.n), np.arange(keys.n), of])
@@ -304,11 +303,9 @@ class _MatchStep:
             dropped = which[gone]
             log.drop_before(pick(keys.keys, dropped), step.hashes[dropped], after[gone])
         position = np.arange(len(of))
-        place_of_key = np.zeros(keys.n, np.int64)
-        place_of_key[which] = begins
+        place_of_key = values_at(which, begins, keys.n)
         stay = (position >= place_of_key[of]) & ~from_log
-        stays = np.zeros(fresh.num_rows, np.bool_)
-        stays[mine[order[stay] - n_read]] = True
+        stays = flags_at(mine[order[stay] - n_read], fresh.num_rows)
         return (*searches.results(), stays)
 
 
@@ -438,8 +435,7 @@ class _Searches:
         by_key = np.argsort(of, kind="stable")
         counts = np.bincount(of, minlength=parent.keys.n)
         place = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-        number = np.empty(len(of), np.int64)
-        number[by_key] = parent.number[of[by_key]] + place + 1
+        number = values_at(by_key, parent.number[of[by_key]] + place + 1, len(of))
         parent.number = parent.number + counts
         users, names = op.users(self.rows), pa.array(list(op.steps))
         own = [pick(whole(users[f.name]), views.rows) for f in op.layout.result_schema if f.name in op.user_names]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.ranges import expand
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, last_rows, pick, values_at
 from krishiv_py.kernels.aggregates import Rows, kernel_for
 from krishiv_py.kernels.aggregates.base import as_array
 from krishiv_py.kernels.columns.evaluate import argument, evaluate, expr_type
@@ -66,9 +66,7 @@ class MatchRows:
         low, high = begins[:-1], begins[1:]
         at = low + offset if first else high - 1 - offset
         there = (at < high) & (at >= low)
-        places = np.full(self.n, -1)
-        places[there] = self.rows[at[there]]
-        return places
+        return values_at(there, self.rows[at[there]], self.n, -1)
 
 
 class Columns:
@@ -146,8 +144,7 @@ class Columns:
         values = evaluate(call.arg, _batch(pick(self.table, places[there])))
         if len(there) == len(places):
             return values
-        back = np.full(len(places), -1)
-        back[there] = np.arange(len(there))
+        back = last_rows(there, len(places))
         return values.take(pa.array(back, mask=back < 0))
 
     def _evaluated(self, expr: MatchExpr, rows: Ints, columns: dict[str, pa.Array]) -> pa.Array:

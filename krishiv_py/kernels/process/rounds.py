@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.types import Ints, Mask, numpy_type, pick
+from krishiv_py.arrays.types import Ints, Mask, numpy_type, pick, values_at
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SchemaError, failure_text, shown
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.ordered import NEVER, KeyRows
@@ -226,8 +226,7 @@ class Rounds(StepCalls):
                 self._few(keys, due_us)
                 return
             more = self.place[keys] < self.stop[keys]
-            row_us = np.full(len(keys), NEVER)
-            row_us[more] = self.times[self.place[keys[more]]]
+            row_us = values_at(more, self.times[self.place[keys[more]]], len(keys), NEVER)
             if self.in_time:
                 limit = np.minimum(row_us, due_us)
             else:  # all rows, then timers

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, last_rows
 from krishiv_py.errors import RAISED, OperatorError, failure_text, shown
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.ordered import NEVER, KeyRows
@@ -166,8 +166,7 @@ class ObjectStates:
         there = np.flatnonzero(has)
         objects = [self.states[key] for key in there.tolist()]
         written = written_states(state, objects, lambda place: self.rows.shown(int(there[place])))
-        places = np.full(len(has), len(there))
-        places[there] = np.arange(len(there))
+        places = last_rows(there, len(has), len(there))
         for field in state.schema:
             values = [*written[field.name], None]
             yield field_array(self.operation, field, values, there, self.rows.shown).take(pa.array(places))

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group, places_among
 from krishiv_py.arrays.sorting import sorted_unique
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, largest_of, last_rows, pick
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
 from krishiv_py.plan.durations import UNSET
@@ -100,8 +100,7 @@ class KeyTable:
     def _newest(self, rows: pa.Table, oldest: bool) -> pa.Table:
         """Return the newest row of every key; deletions are not needed any more once nothing older is left."""
         groups = group([rows[k] for k in self._names], rows.num_rows)
-        last = np.empty(groups.n, np.int64)
-        last[groups.ids] = np.arange(rows.num_rows)
+        last = last_rows(groups.ids, groups.n)
         if oldest:
             last = last[rows[LIVE].to_numpy()[last]]
         return pick(rows, np.sort(last))
@@ -162,8 +161,7 @@ class KeyRowLog:
         if not len(marks):
             return rows
         groups = group([rows[k] for k in self._names], rows.num_rows)
-        begins = np.full(groups.n, UNSET)
-        np.maximum.at(begins, groups.ids[marks], numbers[marks])
+        begins = largest_of(groups.ids[marks], numbers[marks], groups.n, UNSET)
         left = live & (numbers >= begins[groups.ids])
         if not oldest:
             last = np.full(groups.n, -1)

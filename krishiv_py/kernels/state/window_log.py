@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from krishiv_py.arrays.grouping import among, group, key_hashes
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, last_rows, pick, values_at
 from krishiv_py.kernels.aggregates.base import regrouped
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.layout import WINDOW as WINDOW
@@ -121,17 +121,14 @@ class PairLog:
         """Return the state of `n` pairs, given the pair of every entry; entries in order of arrival."""
         rows, snap = log[ROWS].to_numpy(), log[SNAP].to_numpy()
         place = np.arange(log.num_rows)
-        last = np.full(n, -1, np.int64)
-        last[ids[snap]] = place[snap]  # of two writes to one place the last one counts
+        last = values_at(ids[snap], place[snap], n, -1)
         live = (rows > 0) & (place > last[ids])
         some, dense = np.unique(ids[live], return_inverse=True)
-        pend_at = np.full(n, -1, np.int64)
-        pend_at[some] = np.arange(len(some))
+        pend_at = last_rows(some, n)
         picked = log.filter(pa.array(live)) if not live.all() else log
         pends = self.partials(self.layout.merge(picked, dense.astype(np.int64), len(some)))
         standing = np.flatnonzero(last >= 0)
-        snap_at = np.full(n, -1, np.int64)
-        snap_at[standing] = np.arange(len(standing))
+        snap_at = last_rows(standing, n)
         snaps = pick(log.select(self.partial_schema.names), last[standing])
         pending, fired = np.zeros(n, np.int64), np.zeros(n, np.int64)
         np.add.at(pending, ids[live], rows[live])
@@ -332,8 +329,7 @@ class KeyedLog:
         inside = high >= 0
         np.add.at(marks, low[inside], 1)
         np.add.at(marks, high[inside] + 1, -1)
-        needed: list[int] = np.flatnonzero(np.cumsum(marks)[:-1]).tolist()
-        return needed
+        return np.flatnonzero(np.cumsum(marks)[:-1]).tolist()
 
     def _load(self, run: list[list[int]]) -> list[pa.Table]:
         return [self._store.get(self._piece(run, piece)) for piece in range(len(run[1]))]

@@ -32,7 +32,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import Groups, group, key_hashes, rank
 from krishiv_py.arrays.ranges import expand, portions
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, largest_of, last_rows, pick, totals_of
 from krishiv_py.kernels.columns.times import FixedAssigner
 from krishiv_py.kernels.firing import FiringOperator
 from krishiv_py.kernels.prefixes import cumulated, exactly
@@ -165,14 +165,12 @@ class CountOperator(_NumberingOperator):
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         slices, counts = entries[SLICE].to_numpy(), entries[ROWS].to_numpy()
         known = _seen(entries, keys.ids, keys.n)
-        newest = np.full(keys.n, -1, np.int64)
-        np.maximum.at(newest, keys.ids, slices)
+        newest = largest_of(keys.ids, slices, keys.n, -1)
         kept = (self.assigner.last_end(slices) > known[keys.ids]) | (slices == newest[keys.ids])
         entries, of_key = entries.filter(pa.array(kept)), keys.ids[kept]
         slices, counts = slices[kept], counts[kept]
         parts = group([of_key, slices], len(slices))
-        total = np.zeros(parts.n, np.int64)
-        np.add.at(total, parts.ids, counts)
+        total = totals_of(parts.ids, counts, parts.n)
         head = pick(entries.select([HASH, SLICE, *self.layout.key_names]), parts.first)
         arrays = [head[HASH], head[SLICE], pa.array(total), *head.columns[2:], *self.layout.merge(entries, parts.ids, parts.n)]
         return pa.Table.from_arrays(arrays, schema=self.schema)
@@ -181,11 +179,9 @@ class CountOperator(_NumberingOperator):
 def _seen(entries: pa.Table, groups: Ints, n: int) -> Ints:
     """Return how many rows of each key have come: the start of its newest slice and what is in it."""
     slices, counts = entries[SLICE].to_numpy(), entries[ROWS].to_numpy()
-    newest = np.full(n, -1, np.int64)
-    np.maximum.at(newest, groups, slices)
+    newest = largest_of(groups, slices, n, -1)
     inside = slices == newest[groups]
-    total = np.zeros(n, np.int64)
-    np.add.at(total, groups[inside], counts[inside])
+    total = totals_of(groups[inside], counts[inside], n)
     return np.where(newest < 0, 0, newest + total)
 
 
@@ -281,8 +277,7 @@ class TriggeredCountOperator(_NumberingOperator):
     def _written(self, rows: pa.Table, groups: Ints, f: _Firings, *, closing: bool = False) -> pa.Table:
         """Result rows of firings; `groups` is the key of every row. When `closing` the last row may have fired before."""
         order = pair_order(groups, rows[NUMBER].to_numpy())
-        newest = np.full(int(groups.max(initial=-1)) + 1, -1, np.int64)
-        newest[groups[order]] = np.arange(len(order))  # of two writes to one place the last one counts
+        newest = last_rows(groups[order], int(groups.max(initial=-1)) + 1)
         numbers = rows[NUMBER].to_numpy()[order]
         ends = newest[f.groups] - (numbers[newest[f.groups]] - f.last)  # rows of windows not yet full lie side by side
         place = f.last - f.starts
@@ -301,8 +296,7 @@ class TriggeredCountOperator(_NumberingOperator):
     def _contents(self, rows: pa.Table, order: Ints, begins: Ints, stops: Ints) -> pa.Table:
         """Keys and partials of stretches of rows, both ends inclusive, a portion of them at a time."""
         windows, window = np.unique(begins, return_inverse=True)
-        longest = np.zeros(len(windows), np.int64)
-        np.maximum.at(longest, window, stops + 1)
+        longest = largest_of(window, stops + 1, len(windows), 0)
         if self._cumulates and (stops + 1 - begins).sum() > _WORTH * (longest - windows).sum():
             return self._prefixes(rows, order, windows, longest, window, stops)
         schema = pa.schema([*self.layout.key_fields, *self.layout.partial_fields])
@@ -330,8 +324,7 @@ class TriggeredCountOperator(_NumberingOperator):
             for name in reversed(self.layout.key_names):
                 prefixes = prefixes.add_column(0, picked.schema.field(name), picked[name])
             made.append(pick(prefixes, place))
-        back = np.empty(len(by_window), np.int64)
-        back[by_window] = np.arange(len(by_window))
+        back = last_rows(by_window, len(by_window))
         return pick(pa.concat_tables(made), back)
 
     def _compact(self, entries: pa.Table, oldest: bool) -> pa.Table:
@@ -344,8 +337,7 @@ class TriggeredCountOperator(_NumberingOperator):
 
 def _rows_seen(entries: pa.Table, keys: Groups) -> Ints:
     """Return how many rows of each key have come; entries come first among what was grouped."""
-    newest = np.full(keys.n, -1, np.int64)
-    np.maximum.at(newest, keys.ids[: entries.num_rows], entries[NUMBER].to_numpy())
+    newest = largest_of(keys.ids[: entries.num_rows], entries[NUMBER].to_numpy(), keys.n, -1)
     return newest + 1
 
 
@@ -361,8 +353,7 @@ def without_rows(spec: OperatorSpec, bucket: Bucket) -> None:
     numbers = rows[NUMBER].to_numpy()
     slices = operator.assigner.slices(numbers)
     parts = group([*(rows[k] for k in operator.layout.key_names), slices], rows.num_rows)
-    newest = np.zeros(parts.n, np.int64)
-    np.maximum.at(newest, parts.ids, numbers)
+    newest = largest_of(parts.ids, numbers, parts.n, 0)
     starts = slices[parts.first]
     heads = pick(rows.select([HASH, *operator.layout.key_names]), parts.first)
     arrays = [heads[HASH], pa.array(starts), pa.array(newest + 1 - starts), *heads.columns[1:]]

@@ -30,7 +30,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import Groups, among, distinct, group
 from krishiv_py.arrays.ranges import expand, portions, split
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, as_arrow, pick
+from krishiv_py.arrays.types import Ints, Mask, as_arrow, flags_at, largest_of, last_rows, pick
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.columns.times import FixedAssigner
 from krishiv_py.kernels.firing import FiringOperator, FiringSpan
@@ -101,8 +101,7 @@ class FixedOperator(FiringOperator):
         """Return how many rows groups have, and the newest event time of each, if that is counted."""
         if not self.counted:
             return []
-        newest = np.full(groups.n, UNSET)
-        np.maximum.at(newest, groups.ids, rows[TIME].to_numpy())
+        newest = largest_of(groups.ids, rows[TIME].to_numpy(), groups.n, UNSET)
         return [pa.array(np.bincount(groups.ids, minlength=groups.n)), pa.array(newest)]
 
     def merge(self, partials: pa.Table) -> pa.Table:
@@ -245,8 +244,7 @@ class FixedOperator(FiringOperator):
         names = ["w", *self.layout.key_names]
         both = pa.concat_tables([other.select(names), content.select(names)])
         groups = group([both["w"].to_numpy(), *(both[k] for k in self.layout.key_names)], both.num_rows)
-        wanted = np.zeros(groups.n, np.bool_)
-        wanted[groups.ids[: other.num_rows]] = True
+        wanted = flags_at(groups.ids[: other.num_rows], groups.n)
         return wanted[groups.ids[other.num_rows :]]
 
     def _bounds(self, merged: pa.Table) -> tuple[Ints, Ints]:
@@ -391,8 +389,7 @@ class SharedRows:
         names = self.between(windows[0], windows[-1] + self._size_us)
         counts = np.cumsum(np.array([0, *(self.rows(s) for s in names)], np.int64))
         starts = np.array(windows, np.int64)
-        row_counts: Ints = counts[np.searchsorted(names, starts + self._size_us)] - counts[np.searchsorted(names, starts)]
-        return row_counts
+        return counts[np.searchsorted(names, starts + self._size_us)] - counts[np.searchsorted(names, starts)]
 
     def given(self, windows: KeyWindows, keys: pa.Table) -> KeyWindows:
         """Return the state of pairs with the content of lent snapshots; `keys` has the window and the key of each pair."""
@@ -406,8 +403,7 @@ class SharedRows:
         merged = self._slices.merged(content.filter(pa.array(among(content, wanted, wanted.column_names))))
         both = pa.concat_tables([wanted, merged.select(wanted.column_names)])
         groups = group([both[n].to_numpy() if n == WINDOW else both[n] for n in wanted.column_names], both.num_rows)
-        place = np.empty(groups.n, np.int64)
-        place[groups.ids[len(lent) :]] = np.arange(merged.num_rows)
+        place = last_rows(groups.ids[len(lent) :], groups.n)
         source = np.arange(len(windows.snaps))
         source[windows.snap_at[lent]] = len(windows.snaps) + place[groups.ids[: len(lent)]]
         partials = merged.select(windows.snaps.column_names)

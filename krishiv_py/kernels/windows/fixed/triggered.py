@@ -29,7 +29,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import among, distinct, group
 from krishiv_py.arrays.ranges import portions, split
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, last_rows, pick
 from krishiv_py.kernels.aggregates.base import FailingPlace
 from krishiv_py.kernels.columns.layout import START, TIME, WINDOW_END, WINDOW_START, Layout, place_of
 from krishiv_py.kernels.columns.times import FixedAssigner, unstamp
@@ -249,8 +249,7 @@ class TriggeredOperator(FiringOperator):
         names = [WINDOW, *self.layout.key_names]
         both = pa.concat_tables([units.keys.select(names), log.select(names)])
         groups = group([both[n].to_numpy() if n == WINDOW else both[n] for n in names], both.num_rows)
-        pair_of = np.full(groups.n, -1, np.int64)
-        pair_of[groups.ids[: units.n]] = np.arange(units.n)
+        pair_of = last_rows(groups.ids[: units.n], groups.n)
         ids = pair_of[groups.ids[units.n :]]
         content = self.log.resolve(log.filter(pa.array(ids >= 0)), ids[ids >= 0], units.n)
         if content.lent.any():

@@ -19,7 +19,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group, group_rows
 from krishiv_py.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, least_of, pick, run_begins
 from krishiv_py.kernels.aggregates.base import FailingPlace, regrouped
 from krishiv_py.kernels.columns.layout import TIME, Layout, place_of
 from krishiv_py.kernels.firing import FiringOperator, FiringSpan
@@ -89,8 +89,7 @@ class Changes:
         ids = np.concatenate([o.ids[brings], o.ids[: len(right)]])
         by = np.concatenate([o.picked[brings], o.picked[: len(right)]])
         groups = group([ids, starts], len(ids))
-        created = np.full(groups.n, len(o.times) + base + 1, np.int64)
-        np.minimum.at(created, groups.ids, by)
+        created = least_of(groups.ids, by, groups.n, len(o.times) + base + 1)
         ids, starts = ids[groups.first], starts[groups.first]
         is_open = np.flatnonzero(starts + size >= horizon)
         ids, starts, created = ids[is_open], starts[is_open], created[is_open]
@@ -139,8 +138,7 @@ class Changes:
         fires, order = np.arange(len(windows)), (m.starts[windows], seqs)
         if not self.retracts:
             return partials, compose(fires, fires[:0], fires[:0], order)
-        first = np.ones(len(windows), np.bool_)
-        first[1:] = windows[1:] != windows[:-1]
+        first = run_begins(windows)
         previous = np.where(first, np.where(m.created[windows] < base, base - 1, -1), np.roll(seqs, 1))
         old, some = self._content(o, m, windows, previous)
         by = np.flatnonzero(some)
@@ -289,8 +287,7 @@ class DistinctOperator(FiringOperator):
 
     def _with_stragglers(self, o: OrderedRows, w: _Windows, straggling: Ints, block: Ints) -> tuple[_Windows, list[pa.Array]]:
         """Rows that came after some of their windows were closed are distinguished, window by window, and merged in."""
-        is_straggler = np.zeros(len(o.times), np.bool_)
-        is_straggler[straggling] = True
+        is_straggler = flags_at(straggling, len(o.times))
         count = running(is_straggler.astype(np.int64))
         prompt = np.flatnonzero(~is_straggler)
         low, high = w.low - count[w.low], w.high - count[w.high]

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from krishiv_py.arrays.grouping import by_groups, first_come, group, group_numbers, too_much
 from krishiv_py.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, pick
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.aggregates.base import lists
 from krishiv_py.kernels.columns.evaluate import evaluate
@@ -173,8 +173,7 @@ def ordered(rows: pa.Table, keys: list[str], *spans_us: int, near: Mask | None =
     ids, n_keys = group_numbers([rows[k] for k in keys], rows.num_rows)
     picked = None
     if near is not None:
-        wanted = np.zeros(n_keys, np.bool_)
-        wanted[ids[near]] = True
+        wanted = flags_at(ids[near], n_keys)
         if not wanted.all():
             picked = np.flatnonzero(wanted[ids])
             times, ids = times[picked], ids[picked]
@@ -618,8 +617,7 @@ class ArrivalOperator(LookBackOperator):
         in_turn = (np.diff(o.picked) > 0) | (np.diff(o.ids) != 0)
         if in_turn.all() and (r.high == anchors + 1).all():
             return np.zeros(len(anchors), np.bool_)
-        disturbed: Mask = r.reduce(np.maximum, o.picked) > o.picked[anchors]
-        return disturbed
+        return r.reduce(np.maximum, o.picked) > o.picked[anchors]
 
     def _copies(self, o: OrderedRows, anchors: Ints, low: Ints, high: Ints) -> Iterator[tuple[Ints, OrderedRows, Ints, Ranges]]:
         """Disturbed windows, copied without what came later: their rows, the copy, and their places in it."""

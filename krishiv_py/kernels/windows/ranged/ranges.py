@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.ranges import Ranges
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, totals_of
 from krishiv_py.errors import OperatorError, shown
 from krishiv_py.kernels.aggregates import AggKernel, Rows
 from krishiv_py.kernels.aggregates.base import FailingPlace, OrderedInput, as_array, regrouped
@@ -83,8 +83,7 @@ class Listing:
         most = self._layout.spec.options.max_listed * copies
         if not len(lengths) or int(lengths.sum()) <= most:
             return
-        totals = np.zeros(int(self._ids.max()) + 1, np.int64)
-        np.add.at(totals, self._ids, lengths)
+        totals = totals_of(self._ids, lengths, int(self._ids.max()) + 1)
         worst = int(totals.argmax())
         total = int(totals[worst])
         if total <= most:
@@ -164,8 +163,7 @@ class WindowSpans:
         if len(right):
             is_open = right + self.size >= horizon
             np.minimum.at(earliest, owners[is_open], right[is_open])
-        late: Mask = closed & (times < earliest[ids])
-        return late
+        return closed & (times < earliest[ids])
 
 
 def range_values(

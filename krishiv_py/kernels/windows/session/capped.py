@@ -48,7 +48,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group, group_rows, key_hashes, rank
 from krishiv_py.arrays.ranges import Components, PairCodes, running_reach
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, largest_of, last_rows, least_of, pick, totals_of, values_at
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.firing import FiringOperator
 from krishiv_py.kernels.results import SplitRows, StateTables, StepResult, counted, over_in_turn, split_late
@@ -70,7 +70,7 @@ from krishiv_py.kernels.windows.session.capped_log import (
     WrittenSessions,
 )
 from krishiv_py.kernels.windows.session.keyed_state import Firing, change_log, pane_names
-from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, SessionRows, by_session, firing
+from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, SessionRows, firing
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 if TYPE_CHECKING:
@@ -143,8 +143,7 @@ def look_again(spec: OperatorSpec, bucket: Bucket, waited_us: int, *, stale: boo
     held = entries.filter(pa.array(entries[KIND].to_numpy() <= STANDING)).select([HASH, START])
     rows = pa.concat_tables([held, *ahead])
     hashes, of_row = np.unique(rows[HASH].to_numpy(), return_inverse=True)
-    first = np.full(len(hashes), END_OF_TIME)
-    np.minimum.at(first, of_row, rows[START].to_numpy())
+    first = least_of(of_row, rows[START].to_numpy(), len(hashes), END_OF_TIME)
     timers.pop(END_OF_TIME)
     timers.insert(pa.Table.from_arrays([pa.array(hashes), pa.array(first)], schema=_TIMER), UNSET)
     HeadLog(bucket, operator.rows).look_again(hashes, first, operator.firing_delay.wait_us - waited_us)
@@ -270,13 +269,11 @@ class _Step:
         groups = np.concatenate([has, of_ready])
         starts, ends = np.concatenate([heads.starts[has], times]), np.concatenate([heads.ends[has], reaches])
         sessions = self.op.limits.sessions(groups, starts, ends)
-        of_session = np.empty(sessions.n, np.int64)
-        of_session[sessions.ids] = groups
+        of_session = values_at(sessions.ids, groups, sessions.n)
         grown = attrs.evolve(heads, starts=np.full(n, UNSET), ends=np.full(n, UNSET), ordered_from=heads.ordered_from.copy())
         grown.starts[of_session], grown.ends[of_session] = sessions.starts, sessions.ends
         np.maximum.at(grown.ordered_from, of_ready, times)
-        astray = np.zeros(n, np.bool_)
-        astray[of_ready[times < heads.ordered_from[of_ready]]] = True
+        astray = flags_at(of_ready[times < heads.ordered_from[of_ready]], n)
         counts = np.bincount(of_session, minlength=n)
         fires = (counts > 1) | ((counts == 1) & (grown.ends <= self.due_at))
         return grown, ~astray & ~fires & (heads.other > self.watermark_us)
@@ -306,8 +303,7 @@ class _Step:
         n_heads = len(heads.starts)
         groups = keys.ids[n_heads:]
         alive = self.op.log.sift(entries, groups, keys.n)
-        place = np.empty(keys.n, np.int64)
-        place[keys.ids] = np.arange(len(keys.ids))
+        place = last_rows(keys.ids, keys.n)
         own = pa.concat_tables([t.select([HASH, *names]) for t in (heads.keys, entries)])
         of_head = keys.ids[:n_heads]
         armed, until = alive.armed, np.full(keys.n, UNSET)
@@ -324,8 +320,7 @@ class _Step:
         rows = pick(entries, row_places)
         groups = alive.groups[row_places]
         sessions = self.op.limits.sessions(groups, rows[START].to_numpy(), rows[END].to_numpy())
-        of_session = np.empty(sessions.n, np.int64)
-        of_session[sessions.ids] = groups
+        of_session = values_at(sessions.ids, groups, sessions.n)
         complete = sessions.ends <= self.due_at
         shown = alive.standing & (self.op.mode != "final")
         standing = entries.filter(pa.array(shown))
@@ -339,7 +334,7 @@ class _Step:
         numbers = np.cumsum(firing) - 1
         replaced_by = numbers[by[gone]]
         merged = self._merge(rows, sessions, firing)
-        index = by_session(standing[FIRED].to_numpy()[gone], replaced_by, merged.num_rows)
+        index = largest_of(replaced_by, standing[FIRED].to_numpy()[gone], merged.num_rows, 0)
         stays = standing.filter(pa.array(~gone & before.may_change(sessions.ends <= self.horizon)))
         seen.entries.extend(self._standing(stays, merged, index + 1, seq))
         self._record(walked, rows, sessions, of_session, complete, armed, seen)
@@ -390,8 +385,7 @@ class _Step:
             seen.entries.append(self.op.log.marks(walked.keys, armed, self.seq, MARK))
         shut = sessions.ends <= self.horizon
         if shut.any():
-            closed = np.full(n, UNSET)
-            np.maximum.at(closed, of_session[shut], sessions.ends[shut])
+            closed = largest_of(of_session[shut], sessions.ends[shut], n, UNSET)
             some = closed != UNSET
             seen.entries.append(self.op.log.marks(walked.keys.filter(pa.array(some)), closed[some], self.seq, CLOSED))
 
@@ -461,14 +455,12 @@ class _ResultSessions:
 
     def as_before(self, changed: Mask) -> Mask:
         """Sessions whose result stays as it is."""
-        mask = np.zeros(self.n, np.bool_)
-        mask[self.first[self.same]] = True
+        mask = flags_at(self.first[self.same], self.n)
         return mask & ~changed
 
     def covered(self) -> Mask:
         """Sessions made of rows whose results stand, though perhaps divided otherwise."""
-        marks = np.zeros(self.n + 1, np.int64)
-        np.add.at(marks, self.first, 1)
+        marks = totals_of(self.first, 1, self.n + 1)
         np.add.at(marks, self.stop, -1)
         return np.cumsum(marks)[: self.n] > 0
 
@@ -597,15 +589,13 @@ def _fired(ledger: WrittenSessions, line: _Line, late: Mask) -> _Firings:
     weights[head] += np.bincount(waiting, minlength=len(line.heads))
     fires = firing(weights, np.where(late[rows], late_n, early_n), late[rows], head)
     place, session = rows[fires], session[fires]
-    number = np.empty(len(place), np.int64)
-    number[np.argsort(line.at[place])] = np.arange(len(place))
+    number = last_rows(np.argsort(line.at[place]), len(place))
     return _Firings(place, session, rank(session), number)
 
 
 def _first_firings(line: _Line, f: _Firings) -> tuple[Ints, Mask]:
     """By row the firing that tells of it first, counted along the line, and whether there is one."""
-    fires = np.zeros(len(line.at), np.int64)
-    fires[f.place] = 1
+    fires = values_at(f.place, 1, len(line.at))
     of_firing = np.cumsum(fires) - fires
     beyond = of_firing == len(f.place)
     of_firing[beyond] = 0
@@ -624,15 +614,13 @@ def _contents(ledger: WrittenSessions, line: _Line, f: _Firings, of_firing: Ints
         written = (under >= 0) & (under == parents[of_firing])
         wanted = wanted & ~written
     rows = np.flatnonzero(wanted)
-    of_number = np.empty(len(parents), np.int64)
-    of_number[f.number] = parents
+    of_number = values_at(f.number, parents, len(parents))
     ledger.contents.add(f.number[of_firing[rows]], line.at[rows], of_number)
 
 
 def _withdrawn(ledger: WrittenSessions, cut: RowSessions, line: _Line, f: _Firings, first: int) -> tuple[Ints, Ints]:
     """Take away what was there and, one after the other, what firings wrote; numbers of results, and which firing does it."""
-    lead = np.full(len(line.heads), -1, np.int64)
-    lead[f.session[f.lead]] = f.number[f.lead]
+    lead = values_at(f.session[f.lead], f.number[f.lead], len(line.heads), -1)
     of_row = lead[line.session]
     inside = of_row >= 0
     gone, by = ledger.withdraw(cut.at, line.at[inside], of_row[inside])
@@ -643,8 +631,7 @@ def _withdrawn(ledger: WrittenSessions, cut: RowSessions, line: _Line, f: _Firin
 def _note(ledger: WrittenSessions, line: _Line, f: _Firings, late: Mask, index: Ints, first: int) -> None:
     """Keep by row what has become of it."""
     s = ledger.state
-    last = np.full(len(line.heads), -1, np.int64)
-    last[f.session] = np.arange(len(f.place))  # of several writes to one place the last one counts
+    last = last_rows(f.session, len(line.heads))
     of_row = last[line.session]
     within = (of_row >= 0) & (np.arange(len(of_row)) <= f.place[of_row])
     rows, of_row = line.at[within], of_row[within]
@@ -682,8 +669,7 @@ def pieces(state: RowState, held: Ints, coming: Ints, limits: Limits) -> Pieces:
     g, t = groups[order], times[order]
     out_of_turn = (t < running_reach(g, t)) | (t < newest[g])
     turn = np.zeros(len(coming), np.int64)
-    astray = np.zeros(n, np.bool_)
-    astray[g[out_of_turn]] = True
+    astray = flags_at(g[out_of_turn], n)
     counts = np.bincount(groups, minlength=n)
     few = astray & (counts <= _FEW)
     if int(counts[few].sum()) < _MANY:
@@ -698,8 +684,7 @@ def pieces(state: RowState, held: Ints, coming: Ints, limits: Limits) -> Pieces:
 
 def _by_hand(state: RowState, held: Ints, coming: Ints, limits: Limits, wanted: Ints, n: int, turn: Ints, alone: Mask) -> None:
     """Fill in the pieces of the rows of some keys."""
-    examined = np.zeros(n, np.bool_)
-    examined[wanted] = True
+    examined = flags_at(wanted, n)
     of_held, of_coming = state.groups[held], state.groups[coming]
     held = held[of_held < n]
     held = held[examined[state.groups[held]]]

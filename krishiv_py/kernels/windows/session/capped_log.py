@@ -54,7 +54,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group, group_rows
 from krishiv_py.arrays.ranges import Components, PairCodes, overlapping
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, largest_of, last_rows, least_of, pick, values_at
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
 from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, Contents, NumberedResults, SessionRows
@@ -128,8 +128,7 @@ class CappedLog:
         alive = self.sift(entries, keys.ids, keys.n)
         kept = alive.rows | alive.standing
         if oldest:
-            needed = np.zeros(keys.n, np.bool_)
-            needed[keys.ids[kept]] = True
+            needed = flags_at(keys.ids[kept], keys.n)
             kept |= alive.marks & needed[keys.ids]
         else:
             kept |= alive.marks
@@ -143,8 +142,7 @@ def _extra(n: int, seq: int, kind: int, fired: Ints | None) -> list[pa.Array]:
 
 def _last(wanted: Mask, seqs: Ints, groups: Ints, n: int) -> tuple[Mask, Ints]:
     """Return the newest of the wanted entries of each key, and its step number by key (-1: none)."""
-    newest = np.full(n, -1, np.int64)
-    np.maximum.at(newest, groups[wanted], seqs[wanted])
+    newest = largest_of(groups[wanted], seqs[wanted], n, -1)
     return wanted & (seqs == newest[groups]), newest
 
 
@@ -204,17 +202,14 @@ class HeadLog:
         keys = group_rows(self._names[1:], held, *rows)
         n = keys.n
         everything = pa.concat_tables([t.select(self._names) for t in (held, *rows)])
-        place = np.empty(n, np.int64)
-        place[keys.ids] = np.arange(len(keys.ids))
+        place = last_rows(keys.ids, n)
         cuts = np.cumsum([held.num_rows, *(t.num_rows for t in rows)])
         numbers = [np.asarray(part) for part in np.split(keys.ids, cuts[:-1])]
         arrays = []
         for name, nothing in _NOTHING.items():
-            array = np.full(n, nothing, np.int64)
-            array[numbers[0]] = held[name].to_numpy()
+            array = values_at(numbers[0], held[name].to_numpy(), n, nothing)
             arrays.append(array)
-        known = np.zeros(n, np.bool_)
-        known[numbers[0]] = True
+        known = flags_at(numbers[0], n)
         return Heads(pick(everything, place), *arrays), known, numbers[1:]
 
     def write(self, heads: Sequence[Heads]) -> None:
@@ -250,8 +245,7 @@ class HeadLog:
         keys = group_rows(self._names[1:], heads)
         if keys.n == heads.num_rows:
             return heads
-        last = np.empty(keys.n, np.int64)
-        last[keys.ids] = np.arange(heads.num_rows)
+        last = last_rows(keys.ids, keys.n)
         return pick(heads, np.sort(last))
 
     def _compact(self, heads: pa.Table, oldest: bool) -> pa.Table:
@@ -307,8 +301,7 @@ def walk(groups: Ints, times: Ints, reaches: Ints, cap_us: int, *, touching: boo
         ahead = follows[rows]
         rows = ahead[ahead < last[rows]]
     starts = np.flatnonzero(opens)
-    ids = np.empty(n, np.int64)
-    ids[order] = np.cumsum(opens) - 1
+    ids = values_at(order, np.cumsum(opens) - 1, n)
     ends = np.minimum(np.maximum.reduceat(reach, starts), t[starts] + cap_us)
     return Components(ids, t[starts], ends, len(starts))
 
@@ -366,9 +359,7 @@ class RowSessions:
 
     def where(self, mask: Mask) -> Mask:
         """Sessions with at least one of the masked rows; `mask` is over all rows of the bench."""
-        chosen = np.zeros(self.sessions.n, np.bool_)
-        chosen[self.sessions.ids[mask[self.at]]] = True
-        return chosen
+        return flags_at(self.sessions.ids[mask[self.at]], self.sessions.n)
 
 
 class WrittenSessions:
@@ -411,8 +402,7 @@ class WrittenSessions:
         s = self.state
         groups = s.groups[rows]
         sessions = self.limits.sessions(groups, s.starts[rows], s.reaches[rows])
-        of_session = np.empty(sessions.n, np.int64)
-        of_session[sessions.ids] = groups
+        of_session = values_at(sessions.ids, groups, sessions.n)
         return RowSessions(rows, sessions, of_session)
 
     def pending(self, cut: RowSessions) -> Ints:
@@ -426,8 +416,7 @@ class WrittenSessions:
         if not len(self.results) or not n:
             return np.zeros(n, np.bool_)
         under = self.state.under[cut.at]
-        head = np.empty(n, np.int64)
-        head[ids] = under
+        head = values_at(ids, under, n)
         alike = np.ones(n, np.bool_)
         alike[ids[under != head[ids]]] = False
         r = self.results
@@ -454,13 +443,11 @@ class WrittenSessions:
         firing = np.flatnonzero(fires)
         if not len(firing):
             return
-        number = np.full(cut.sessions.n, -1, np.int64)
-        number[firing] = np.arange(len(firing))
+        number = last_rows(firing, cut.sessions.n)
         of_row = number[cut.sessions.ids]
         inside = of_row >= 0
         rows, of_row = cut.at[inside], of_row[inside]
-        index = np.zeros(len(firing), np.int64)
-        np.maximum.at(index, of_row, s.often[rows])
+        index = largest_of(of_row, s.often[rows], len(firing), 0)
         starts, ends = cut.sessions.starts[firing], cut.sessions.ends[firing]
         used = ~s.fired[rows] if self.discarding else np.ones(len(rows), np.bool_)
         counts = np.bincount(of_row[used], minlength=len(firing))
@@ -485,8 +472,7 @@ class WrittenSessions:
         written = under >= 0
         head = none.copy()
         head[of_row[written]] = under[written]
-        mixed = np.zeros(n, np.bool_)
-        mixed[of_row[written & (under != head[of_row])]] = True
+        mixed = flags_at(of_row[written & (under != head[of_row])], n)
         counts = np.bincount(of_row[written], minlength=n)
         whole = ~mixed & self.contents.may_follow(head) & (self.results.counts[head] == counts)
         return np.where(whole, head, -1)
@@ -496,8 +482,7 @@ class WrittenSessions:
         under = self.state.under[rows]
         written = under >= 0
         gone, which = np.unique(under[written], return_inverse=True)
-        by = np.full(len(gone), len(rows), np.int64)
-        np.minimum.at(by, which, of_row[written])
+        by = least_of(which, of_row[written], len(gone), len(rows))
         if len(gone):
             self.state.under[sessions[np.isin(self.state.under[sessions], gone)]] = -1
         return gone, by

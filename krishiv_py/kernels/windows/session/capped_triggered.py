@@ -22,7 +22,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import Groups, group, key_hashes
 from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, pick, values_at
 from krishiv_py.kernels.columns.layout import GAP, TIME, Layout
 from krishiv_py.kernels.firing import TriggerContext, WindowFacts
 from krishiv_py.kernels.results import StateTables, StepResult, over_in_turn
@@ -78,10 +78,8 @@ class SessionLedger(WrittenSessions):
                 rounds.narrow(rows)
             if len(together):
                 self.present[together] = True
-                came = np.zeros(n, np.bool_)
-                came[together] = True
-                wanted = np.zeros(n_groups, np.bool_)
-                wanted[s.groups[together]] = True
+                came = flags_at(together, n)
+                wanted = flags_at(s.groups[together], n_groups)
                 now = self.cut(wanted)
                 fire_by_row(self, now, came, watermark_us)
                 if rounds is not None:
@@ -115,8 +113,7 @@ class _Rounds:
         """Let rows come, one of a key, and fire what changed."""
         ledger = self._ledger
         ledger.present[rows] = True
-        moment = np.zeros(self._n_groups, np.int64)
-        moment[ledger.state.groups[rows]] = rows
+        moment = values_at(ledger.state.groups[rows], rows, self._n_groups)
         cut = ledger.cut_of(self._near.rows(rows, ledger.present, self._n_groups))
         complete = cut.sessions.ends <= self._watermark_us
         early, late = (x if isinstance(x, int) else 0 for x in (ledger.trigger.early, ledger.trigger.late))
@@ -131,8 +128,7 @@ class _Rounds:
         before, ids, n = self._before, cut.sessions.ids, cut.sessions.n
         counts = np.bincount(ids, minlength=n)
         now = np.stack([cut.sessions.starts, cut.sessions.ends, counts])[:, ids]
-        changed = np.zeros(n, np.bool_)
-        changed[ids[(before[:, cut.at] != now).any(axis=0)]] = True
+        changed = flags_at(ids[(before[:, cut.at] != now).any(axis=0)], n)
         before[:, cut.at] = now
         return changed
 
@@ -158,8 +154,7 @@ class _LinkedRows:
     def narrow(self, turn: Ints, n_groups: int) -> None:
         """Forget groups that none of the rows of this turn is of."""
         groups = self._state.groups
-        wanted = np.zeros(n_groups, np.bool_)
-        wanted[groups[turn]] = True
+        wanted = flags_at(groups[turn], n_groups)
         if not wanted.all():
             self._pool = self._pool[wanted[groups[self._pool]]]
 
@@ -287,8 +282,7 @@ class _Step(BucketVisit):
             waits = ~complete & ((ledger.pending(cut) > 0) | ledger.revised(cut))
             if early == "came":
                 fresh = np.arange(table.num_rows) >= page.held.num_rows
-                came = np.zeros(keys.n, np.bool_)
-                came[ledger.state.groups[fresh]] = True
+                came = flags_at(ledger.state.groups[fresh], keys.n)
                 waits &= cut.where(fresh) | (ledger.revised(cut) & came[cut.groups])
             fires = waits if self.question is None else self._answered(self.question, ledger, cut, everyone, keys, waits)
             ledger.fire(cut, fires, np.full(cut.sessions.n, "early"), moment + 2)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Mask, pick
+from krishiv_py.arrays.types import Mask, flags_at, largest_of, last_rows, pick, values_at
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.columns.layout import TIME, Layout, noted_whole, of_no_rows, rows_counted
 from krishiv_py.kernels.spec import OperatorSpec
@@ -55,7 +55,7 @@ from krishiv_py.kernels.windows.session.keyed_state import (
     each_once,
 )
 from krishiv_py.kernels.windows.session.plain import SessionOperator, SessionProgress
-from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, by_session
+from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 
@@ -131,20 +131,17 @@ def fire_capped_otherwise(spec: OperatorSpec, bucket: Bucket, before: SessionsBe
     keys = group([rows[name] for name in operator.layout.key_names], rows.num_rows)
     cut = operator.limits.sessions(keys.ids, rows[TIME].to_numpy(), rows[END].to_numpy())
     fired, under = (np.array(rows[name].to_numpy()) for name in (WRITTEN, UNDER))
-    waits = np.zeros(cut.n, np.bool_)
-    waits[cut.ids[~fired]] = True
+    waits = flags_at(cut.ids[~fired], cut.n)
     numbers.seq += 1
     if operator.discarding:
         under[:] = -1
         made: list[pa.Table] = []
     elif before.discarding:  # what was shown of a session to its last row is its result
         whole = np.flatnonzero(~waits)
-        number = np.full(cut.n, -1, np.int64)
-        number[whole] = numbers.results + np.arange(len(whole))
+        number = values_at(whole, numbers.results + np.arange(len(whole)), cut.n, -1)
         numbers.results += len(whole)
         under, counts = number[cut.ids], np.bincount(cut.ids, minlength=cut.n)[whole]
-        first = np.zeros(cut.n, np.int64)
-        first[cut.ids] = np.arange(len(cut.ids))
+        first = last_rows(cut.ids, cut.n, 0)
         heads = _keys(operator.layout, pick(rows, first[whole]))
         made = [entries.standing(heads, cut.starts[whole], cut.ends[whole], counts, number[whole], None, numbers.seq)]
     else:
@@ -188,9 +185,8 @@ def with_trigger(spec: OperatorSpec, bucket: Bucket, before: SessionsBefore) -> 
     parts = components(groups.ids, rows[START].to_numpy(), rows[END].to_numpy(), touching=plain.rows.touching)
     data = rows[KIND].to_numpy() == HELD
     held = plain.rows.merge(rows.filter(pa.array(data)), parts.ids[data], parts.n)
-    often = by_session(rows[FIRED].to_numpy(), parts.ids, parts.n)
-    done = np.zeros(parts.n, np.bool_)
-    done[parts.ids[has_fired]] = True
+    often = largest_of(parts.ids, rows[FIRED].to_numpy(), parts.n, 0)
+    done = flags_at(parts.ids[has_fired], parts.n)
     changed = (often > 0) & ~done
     counted = rows_counted(layout)
     count = np.ones(parts.n, np.int64) if counted is None else np.maximum(held[counted].to_numpy(), 1)

@@ -35,7 +35,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import Groups, group, key_hashes
 from krishiv_py.arrays.ranges import components, running_reach
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, last_rows, pick, run_begins, totals_of, values_at
 from krishiv_py.kernels.aggregates import AggKernel
 from krishiv_py.kernels.aggregates.base import FailingPlace, first_of, regrouped
 from krishiv_py.kernels.columns.layout import TIME, Layout, place_of, whole
@@ -123,17 +123,14 @@ def follow(e: SessionElements, *, touching: bool) -> SessionTracks:
     if h == len(e.starts):
         return walker.tracks()
     parts = components(e.groups, e.starts, e.ends, touching=touching)
-    brought = np.zeros(parts.n, np.bool_)
-    brought[parts.ids[h:]] = True
+    brought = flags_at(parts.ids[h:], parts.n)
     order = stable_order(parts.ids)
     order = order[brought[parts.ids[order]]]
     part = parts.ids[order]
-    heads = np.ones(len(part), np.bool_)
-    heads[1:] = part[1:] != part[:-1]
+    heads = run_begins(part)
     low, high = -running_reach(part, -e.starts[order]), running_reach(part, e.ends[order])
     apart = _apart(e, order, low, high, heads, touching=touching)
-    by_hand = np.zeros(parts.n, np.bool_)
-    by_hand[part[apart]] = True
+    by_hand = flags_at(part[apart], parts.n)
     single = ~by_hand[part]
     row = order >= h
     walker.singles(order, part, low, high, heads, row, single)
@@ -170,8 +167,7 @@ class _Walker:
         fresh = first >= h
         number = np.where(fresh, h + np.cumsum(fresh) - 1, first)
         self._first = first[fresh].tolist()
-        track = np.zeros(int(part.max(initial=-1)) + 1, np.int64)
-        track[part[begins]] = number
+        track = values_at(part[begins], number, int(part.max(initial=-1)) + 1)
         row_places = row & single
         rows = order[row_places] - h
         self._of_row[rows] = track[part[row_places]]
@@ -455,10 +451,8 @@ class RowReplay:
         t = self._tracks
         order = rows[stable_order(t.of_row[rows])]
         track = t.of_row[order]
-        head = np.ones(len(order), np.bool_)
-        head[1:] = track[1:] != track[:-1]
-        place = np.full(len(t.of_row), -1, np.int64)
-        place[order] = np.arange(len(order))
+        head = run_begins(track)
+        place = last_rows(order, len(t.of_row))
         ended = np.flatnonzero(t.into >= 0)
         row_places = place[t.into[ended]]
         return _Line(order, track, head, ended[row_places >= 0], row_places[row_places >= 0])
@@ -485,8 +479,7 @@ class RowReplay:
         group = np.cumsum(line.head) - 1
         before: Ints = np.cumsum(fires) - fires
         before = before - before[np.flatnonzero(line.head)][group]
-        source = np.full(len(fires), -1, np.int64)
-        source[line.head] = self._often[line.track[line.head]]
+        source = values_at(line.head, self._often[line.track[line.head]], len(fires), -1)
         np.maximum.at(source, line.ended_at, self._often[line.ended])
         return running_reach(group, np.where(source < 0, -len(fires) - 1, source - before)) + before
 
@@ -508,8 +501,7 @@ class RowReplay:
         taken = np.concatenate([self._at[track[held]], self._at[line.ended[ended]]])
         stack = pick(pa.concat_tables([pick(self._partials, taken), parts]), order)
         ids = group[place[order] // 3]
-        element = np.empty(len(order), np.int64)
-        element[order] = np.arange(len(order))
+        element = last_rows(order, len(order))
         firing = element[len(taken) :][fires[np.append(first_rows[1:], len(fires)) - 1]]
         row_of = first_of(group)
         with FailingPlace(lambda row: place_of(self._layout.spec, self._rows, int(line.order[row_of(row)]))):
@@ -827,8 +819,7 @@ class _Step(BucketVisit):
             base = self.numbers.results
             self.numbers.results += len(r.tracks)
             untouched = np.flatnonzero(by < 0)
-            under = np.full(t.n, -1, np.int64)
-            under[owner[untouched]] = base + untouched  # of a session without rows since, the only one
+            under = values_at(owner[untouched], base + untouched, t.n, -1)  # of a session without rows since, the only one
             numbers[UNDER] = under[track]
             is_open = np.zeros(t.n, np.bool_)
             is_open[track] = s.pending[track] > 0
@@ -863,11 +854,9 @@ def _open(e: SessionElements, t: SessionTracks, held_newest: Ints | None) -> _Op
     for level in range(int(t.level.max(initial=0)), -1, -1):  # what ended in a track was of a lower level
         ended = np.flatnonzero((t.into >= 0) & (t.level == level))
         root[ended] = root[t.of_row[t.into[ended]]]
-    rows = np.zeros(t.n, np.int64)
-    np.add.at(rows, root, np.where(t.first < e.n_held, e.rows[t.first], 0))
+    rows = totals_of(root, np.where(t.first < e.n_held, e.rows[t.first], 0), t.n)
     np.add.at(rows, root[t.of_row], 1)
-    came = np.zeros(t.n, np.bool_)
-    came[root[t.of_row]] = True
+    came = flags_at(root[t.of_row], t.n)
     final = np.flatnonzero(t.into < 0)
     newest = None
     if held_newest is not None:

@@ -34,7 +34,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group_rows, key_hashes
 from krishiv_py.arrays.ranges import Components, components
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, largest_of, last_rows, least_of, pick, values_at
 from krishiv_py.kernels.columns.layout import TIME, Layout
 from krishiv_py.kernels.firing import FiringOperator, IntervalGate, TriggerContext, custom_trigger_of
 from krishiv_py.kernels.results import Emitter, StepResult, compose, counted, split_late
@@ -116,8 +116,7 @@ class EntryLog:
         """Entries of the last step of their key."""
         keys = group_rows(self.layout.key_names, entries)
         seqs = entries[SEQ].to_numpy()
-        last = np.zeros(keys.n, np.int64)
-        np.maximum.at(last, keys.ids, seqs)
+        last = largest_of(keys.ids, seqs, keys.n, 0)
         mask: Mask = seqs == last[keys.ids]
         return mask
 
@@ -231,8 +230,7 @@ class SideTable:
         if not len(hashes):
             return _SCHEMA.empty_table()
         parts = self.merged(KeySpans(hashes, rows[START].to_numpy()[kept], ends[kept]))
-        of_part = np.empty(parts.n, np.int64)
-        of_part[parts.ids] = hashes
+        of_part = values_at(parts.ids, hashes, parts.n)
         return pa.Table.from_arrays([pa.array(of_part), pa.array(parts.starts), pa.array(parts.ends)], schema=_SCHEMA)
 
 
@@ -319,9 +317,7 @@ class BucketVisit:
         """Return when each of `n` keys is to be looked at again, given its open sessions and which of them wait for the
         watermark.
         """
-        coming = np.full(n, END_OF_TIME)
-        np.minimum.at(coming, groups, self._visited.moments(ends, waits, self.watermark_us))
-        return coming
+        return least_of(groups, self._visited.moments(ends, waits, self.watermark_us), n, END_OF_TIME)
 
     def run(self, chunk: pa.Table) -> StepResult:
         """Visit what the watermark makes due, then the rows that came, then what changed if the time has come."""
@@ -379,10 +375,8 @@ class BucketVisit:
         names = self._visited.layout.key_names
         n = heads.num_rows
         keys = group_rows(names, heads, marks)
-        place = np.empty(keys.n, np.int64)
-        place[keys.ids[:n]] = np.arange(n)
-        armed = np.full(n, END_OF_TIME)
-        armed[place[keys.ids[n:]]] = marks[TIME].to_numpy()
+        place = last_rows(keys.ids[:n], keys.n)
+        armed = values_at(place[keys.ids[n:]], marks[TIME].to_numpy(), n, END_OF_TIME)
         return np.where((armed <= self.watermark_us) & (self.watermark_us != UNSET), END_OF_TIME, armed)
 
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, largest_of, pick, values_at
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.firing import FiringOperator
 from krishiv_py.kernels.results import SplitRows, StateTables, StepResult, split_late
@@ -37,7 +37,7 @@ from krishiv_py.kernels.state.store import Bucket, FiringProgress, with_written
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys
 from krishiv_py.kernels.windows.session.keyed_state import HELD, STANDING, Firing, KeySpans, SideTable, change_log, pane_names
-from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, SessionRows, by_session
+from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, SessionRows
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 _UNKNOWN_GAP_US: Final = 1 << 28
@@ -233,8 +233,7 @@ class _Step:
         if not len(entries.starts):
             return []
         known = self.skeleton.merged(entries)
-        hashes = np.empty(known.n, np.int64)
-        hashes[known.ids] = entries.hashes
+        hashes = values_at(known.ids, entries.hashes, known.n)
         both = self.skeleton.merged(
             KeySpans(
                 *(
@@ -243,8 +242,7 @@ class _Step:
                 )
             )
         )
-        grown = np.zeros(both.n, np.bool_)
-        grown[both.ids[known.n :]] = True
+        grown = flags_at(both.ids[known.n :], both.n)
         wanted = np.flatnonzero(grown[both.ids[: known.n]] & (known.ends <= self.fired_at))
         if not len(wanted):
             return []
@@ -268,8 +266,7 @@ class _Step:
             self._postpone(pool.filter(pa.array(going)), parts.ends[ids[going]])
             # rows of one session may wait for different ends, so what joins them must outlast the shortest of their own spans
             open_parts = sorted_unique(ids[going])
-            of_part = np.empty(parts.n, np.int64)
-            of_part[ids] = spans.hashes
+            of_part = values_at(ids, spans.hashes, parts.n)
             self.skeleton.append(of_part[open_parts], parts.starts[open_parts], parts.ends[open_parts])
             pool = pool.filter(pa.array(over))
         return self._fire(pool) if pool.num_rows else self.op.emitter.concat([])
@@ -285,7 +282,7 @@ class _Step:
         if not self.op.layout.in_order:
             sessions = group([*(rows[k] for k in self.op.layout.key_names), ends], rows.num_rows)
             if sessions.n < rows.num_rows:
-                fired = by_session(fired, sessions.ids, sessions.n)
+                fired = largest_of(sessions.ids, fired, sessions.n, 0)
                 rows, ends, seqs = self.rows.merge(rows, sessions.ids, sessions.n), ends[sessions.first], seqs[sessions.first]
         self.waiting.insert(self._stored(rows, seqs, fired, ends), self.due_at)
 
@@ -296,9 +293,8 @@ class _Step:
         data = ~standing
         rows, ids = (pool, parts.ids) if data.all() else (pool.filter(pa.array(data)), parts.ids[data])
         merged = self.rows.merge(rows, ids, parts.n)
-        changed = np.zeros(parts.n, np.bool_)
-        changed[parts.ids[pool[SEQ].to_numpy() > self.before]] = True
-        index = by_session(pool[FIRED].to_numpy(), parts.ids, parts.n)
+        changed = flags_at(parts.ids[pool[SEQ].to_numpy() > self.before], parts.n)
+        index = largest_of(parts.ids, pool[FIRED].to_numpy(), parts.n, 0)
         if self.op.keeps_fired:
             self._keep(merged, index + 1)
         firing = Firing(merged, pane_names(self.op.mode, changed), index)

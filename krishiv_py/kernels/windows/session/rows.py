@@ -12,7 +12,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group, key_hashes
 from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, largest_of, last_rows, least_of, pick
 from krishiv_py.kernels.aggregates.base import FailingPlace, first_of
 from krishiv_py.kernels.columns.layout import DOUBT, GAP, TIME, Layout, place_of
 from krishiv_py.kernels.prefixes import cumulated
@@ -107,10 +107,8 @@ class SessionRows:
         if self.window.gap_us is not None or not doubt.any():
             return doubt
         moments = group([*(rows[k] for k in self.layout.key_names), rows[TIME]], rows.num_rows)
-        doubtful = np.zeros(moments.n, np.bool_)
-        doubtful[moments.ids[doubt]] = True
-        alone: Mask = doubtful[moments.ids]
-        return alone
+        doubtful = flags_at(moments.ids[doubt], moments.n)
+        return doubtful[moments.ids]
 
     def turns(self, chunks: Sequence[pa.Table]) -> Ints:
         """Return numbers that ascend as rows of chunks arrived that may be of one time.
@@ -161,14 +159,12 @@ class SessionRows:
         else:
             moments = group([keys.ids, times], rows.num_rows)
             ids, starts = moments.ids, times[moments.first]
-            reaches = np.full(moments.n, np.iinfo(np.int64).min)
-            np.maximum.at(reaches, ids, ends)
+            reaches = largest_of(ids, ends, moments.n, np.iinfo(np.int64).min)
         return self._minis(rows, ids, starts, reaches)
 
     def _minis(self, rows: pa.Table, ids: Ints, starts: Ints, ends: Ints) -> pa.Table:
         n = len(starts)
-        member = np.empty(n, np.int64)
-        member[ids] = np.arange(len(ids))
+        member = last_rows(ids, n)
         picked = pa.array(member)
         columns = [pick(rows[k], picked) for k in self.layout.key_names]
         arrays = [pa.array(key_hashes(columns, n)), pa.array(starts), pa.array(ends), *columns]
@@ -176,22 +172,12 @@ class SessionRows:
 
     def merge(self, stored: pa.Table, ids: Ints, n: int) -> pa.Table:
         """One stored row of each group of stored rows, which must be in order of arrival."""
-        member = np.empty(n, np.int64)
-        member[ids] = np.arange(len(ids))
+        member = last_rows(ids, n)
         head = pick(stored.select([HASH, *self.layout.key_names]), member)
-        starts = np.full(n, np.iinfo(np.int64).max)
-        np.minimum.at(starts, ids, stored[START].to_numpy())
-        ends = np.full(n, np.iinfo(np.int64).min)
-        np.maximum.at(ends, ids, stored[END].to_numpy())
+        starts = least_of(ids, stored[START].to_numpy(), n, np.iinfo(np.int64).max)
+        ends = largest_of(ids, stored[END].to_numpy(), n, np.iinfo(np.int64).min)
         arrays = [head[HASH], pa.array(starts), pa.array(ends), *head.columns[1:], *self.layout.merge(stored, ids, n)]
         return pa.Table.from_arrays(arrays, schema=self.schema)
-
-
-def by_session(values: Ints, ids: Ints, n: int) -> Ints:
-    """Return the largest value of each of `n` groups; 0 where all are negative or none are there."""
-    largest = np.zeros(n, np.int64)
-    np.maximum.at(largest, ids, values)
-    return largest
 
 
 _FIELDS: Final = 6
@@ -285,8 +271,7 @@ class Contents:
 
     def may_follow(self, results: Ints) -> Mask:
         """Of results by number, -1 for none, those that others can be made of: those of before only if they were kept."""
-        mask: Mask = results >= (0 if self._usable else self._old.num_rows)
-        return mask
+        return results >= (0 if self._usable else self._old.num_rows)
 
     def add(self, ids: Ints, rows: Ints, parents: Ints) -> None:
         """The next results, as many as there are `parents`: the result each goes on from, -1 for none, and its more rows.
@@ -315,8 +300,7 @@ class Contents:
         order = order[self._usable | (order >= n_old)]
         line = np.cumsum(np.concatenate([[0], np.diff(root[order]) != 0]))
         stack = pick(made, order)
-        wanted = np.zeros(n, np.bool_)
-        wanted[kept] = True
+        wanted = flags_at(kept, n)
         row_of = first_of(ids)
         with FailingPlace(lambda n: place_of(self._layout.spec, self._rows, int(rows[row_of(int(order[n]))]))):
             contents = cumulated(self._layout, stack, line, np.flatnonzero(wanted[order]))
