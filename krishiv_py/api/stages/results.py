@@ -376,10 +376,12 @@ class ResultStream(TimedStream):
         return attrs.evolve(self, of_stage=True, schema=self._stages[-1].layout.result_schema)
 
     def _check_options(self) -> None:
-        if self._draft.explicit != ExplicitOptions():
+        handled = not isinstance(self._draft.late_handler, DefaultLateEventHandler)
+        if self._draft.explicit != ExplicitOptions() or handled:
             what = "options were set for another stage, and no window follows"
-            hint = "set options of the stage before its steps: .agg(...).emit(...).filter(...)"
-            raise OrderError(what, got="options after the results", then="they would have no effect", hint=hint)
+            got, option = ("a late handler", "with_late_event_handler") if handled else ("options", "emit")
+            hint = f"set options of the stage before its steps: .agg(...).{option}(...).filter(...)"
+            raise OrderError(what, got=f"{got} after the results", then="they would have no effect", hint=hint)
 
     @property
     def _after(self) -> tuple[Prefix, ...]:
