@@ -28,6 +28,9 @@ from krishiv_py.testing import stream_of, union_of
 
 SCHEMA: Final = "user string, at bigint, v bigint"
 RIGHT: Final = "user string, rat bigint, w double"
+LOG: Final = f"{SCHEMA}, op string"
+FIELDS: Final = "struct<user: string, at: bigint, v: bigint>"
+DEBEZIUM: Final = f"op string, before {FIELDS}, after {FIELDS}"
 LAG: Final = 20_000
 Build = Callable[[RowsClock], Any]
 
@@ -101,6 +104,23 @@ class IdleByColumns:
         ctx.timer("idle", after=30_000, where=events.is_row)
         ctx.emit(rows=state.rows, where=~events.is_row)
         ctx.forget(where=~events.is_row)
+
+
+def connected(clock: RowsClock) -> Any:
+    sides = kv.connect(one=keyed(clock), two=right(clock).key_by("user"))
+    return sides.process(Sides(), returns="n bigint", state=Seen)
+
+
+class Sides:
+    """Numbers the rows of two streams as one sequence."""
+
+    def on_one(self, row: Row, state: Seen, ctx: Context) -> list[dict[str, int]]:
+        state.rows += 1
+        return [{"n": state.rows}]
+
+    def on_two(self, row: Row, state: Seen, ctx: Context) -> list[dict[str, int]]:
+        state.rows += 1
+        return [{"n": -state.rows}]
 
 
 PLANS: Final[dict[str, Build]] = {
@@ -177,6 +197,9 @@ PLANS: Final[dict[str, Build]] = {
         measures=[count("high").alias("n")],
     ),
     "rows with those before": lambda c: keyed(c).with_previous(before=kv.prev("v"), rise=kv.col("v") - kv.prev("v")),
+    "connected": connected,
+    "absence, expected": lambda c: keyed(c).absent(after=30_000, expected=["a", "b"], start=0),
+    "first rows of a window": lambda c: keyed(c).tumbling_window(60_000).top_rows(2, by="v"),
     "interval join": lambda c: left(c).interval_join(right(c), "user", how="full", lower=-20_000, upper=10_000),
     "interval join, inner": lambda c: left(c).interval_join(right(c), "user", lower=-20_000, upper=10_000),
     "interval join, semi": lambda c: left(c).interval_join(right(c), "user", how="semi", lower=-20_000, upper=10_000),
@@ -188,3 +211,40 @@ PLANS: Final[dict[str, Build]] = {
     "join of results": joined_results,
     "windows of a join": window_of_join,
 }
+
+TABLES: Final[dict[str, Callable[[], Any]]] = {
+    "totals": lambda: some(stream_of(SCHEMA).key_by("user")),
+    "totals of all": lambda: some(stream_of(SCHEMA)),
+    "totals, many aggregates": lambda: (
+        stream_of(SCHEMA)
+        .key_by("user")
+        .agg(kv.avg("v"), kv.stddev("v"), kv.max("v"), kv.collect_set("v"), kv.percentile("v", 0.5), kv.max_by("at", "v"))
+    ),
+    "totals of totals": lambda: (
+        stream_of(SCHEMA).key_by("user").agg(count().alias("n"), kv.max("v").alias("v")).key_by("n").agg(count(), kv.sum("v"))
+    ),
+    "filter of totals": lambda: stream_of(SCHEMA).key_by("user").agg(kv.sum("v").alias("v")).filter("v > 3"),
+    "latest": lambda: stream_of(SCHEMA).latest("user", by="at"),
+    "first rows": lambda: stream_of(SCHEMA).key_by("user").top_rows(2, by="v"),
+    "first rows of all": lambda: stream_of(SCHEMA).top_rows(3, by="v"),
+    "join of tables": lambda: stream_of(SCHEMA).join(stream_of(RIGHT), "user"),
+    "join of tables, full": lambda: stream_of(SCHEMA).join(stream_of(RIGHT), "user", how="full"),
+    "join of totals": lambda: (
+        stream_of(SCHEMA)
+        .key_by("user")
+        .agg(kv.sum("v").alias("v"))
+        .join(stream_of(RIGHT).key_by("user").agg(kv.sum("w").alias("w")), "user", how="left")
+    ),
+    "changelog": lambda: stream_of(LOG).from_changelog("log", "user"),
+    "changelog with a sequence": lambda: stream_of(LOG).from_changelog("log", "user", sequence="at"),
+    "changelog of upserts": lambda: stream_of(SCHEMA).from_changelog("upsert", "user", sequence="at"),
+    "changelog of Debezium": lambda: stream_of(DEBEZIUM).from_changelog("debezium", "user", sequence="after.at"),
+    "totals of a changelog": lambda: some(stream_of(LOG).from_changelog("log", "user").key_by("v")),
+    "first rows of a changelog": lambda: stream_of(LOG).from_changelog("log", "user").top_rows(2, by="v"),
+    "join of changelogs": lambda: (
+        stream_of(LOG)
+        .from_changelog("log", "user", sequence="at")
+        .join(stream_of(f"{RIGHT}, op string").from_changelog("log", "user", sequence="rat"), "user", how="full")
+    ),
+}
+"""Results that are tables: no row of them is late, so they have no clock."""

@@ -13,7 +13,7 @@ from krishiv_py.errors import PlanError, shown
 from krishiv_py.kernels.watermark import Clocks
 from krishiv_py.plan.aggregates.user import Udaf
 from krishiv_py.plan.described import WindowAssigner
-from krishiv_py.plan.expressions.expr import Lit
+from krishiv_py.plan.expressions.expr import IsIn, Lit
 from krishiv_py.plan.expressions.udfs import Called
 from krishiv_py.plan.nodes import MapBatches
 from krishiv_py.plan.operation import Operation
@@ -49,7 +49,7 @@ class StreamShape:
     lag_us : int
         The lag of its watermark, µs: rows within it are never late.
     keys : frozenset of str
-        Columns that are keys.
+        Columns that are keys, and fields of structs that are called so.
     """
 
     name: str
@@ -142,10 +142,10 @@ def _is_join(stage: StagePlan) -> bool:
 def _shape(plan: PhysicalPlan, read: SourceRead) -> StreamShape:
     times = [(branch, _time_of(branch)) for _, branch in read.takers]
     branch, time = next((one for one in times if one[1] is not None), times[0])
-    keys = {_traced(one, key) for number, one in read.takers for key in plan.stages[number].spec.keys}
+    keys = {_traced(one, key) or key for number, one in read.takers for key in plan.stages[number].spec.keys}
     tick_us = 1 if time is None or not pa.types.is_int64(read.source.schema.field(time).type) else 1_000
     name = ONLY_STREAM if read.name is None else read.name
-    return StreamShape(name, read.source.schema, time, tick_us, _lag_us(branch), frozenset(k for k in keys if k is not None))
+    return StreamShape(name, read.source.schema, time, tick_us, _lag_us(branch), frozenset(keys))
 
 
 def _traced(branch: Branch, column: str) -> str | None:
@@ -178,12 +178,9 @@ def _edges_us(plan: PhysicalPlan) -> tuple[int, ...]:
 
 
 def _constants(plan: PhysicalPlan) -> tuple[Any, ...]:
-    named = {(type(part.value), part.value): part.value for part in parts_of(plan) if isinstance(part, Lit) and _plain(part)}
-    return tuple(named.values())
-
-
-def _plain(constant: Lit) -> bool:
-    return isinstance(constant.value, (bool, int, float, str))
+    parts = [part for part in parts_of(plan) if isinstance(part, (Lit, IsIn))]
+    values = [value for part in parts for value in (part.values if isinstance(part, IsIn) else (part.value,))]
+    return tuple({(type(value), value): value for value in values if isinstance(value, (bool, int, float, str))}.values())
 
 
 def _fields(part: object) -> Iterator[tuple[str, Any]]:

@@ -96,10 +96,10 @@ class _Pools:
     chance: Random
     _keys: dict[str, list[Any]] = attrs.field(factory=dict)
 
-    def value(self, field: pa.Field, *, key: bool) -> Any:
-        """Return a value of a column."""
-        if not key:
-            return self._value(field.type, nullable=field.nullable)
+    def value(self, field: pa.Field, keys: frozenset[str]) -> Any:
+        """Return a value of a column, or of a field of a struct."""
+        if field.name not in keys:
+            return self._value(field.type, nullable=field.nullable, keys=keys)
         pool = self._keys.get(str(field.type))
         if pool is None:
             size = self.chance.choice((1, 2, 2, 3, 4))
@@ -107,13 +107,13 @@ class _Pools:
         key_value = self.chance.choice(pool)
         return self._value(field.type, nullable=False) if key_value is None and not field.nullable else key_value
 
-    def _value(self, type_: pa.DataType, *, nullable: bool) -> Any:
+    def _value(self, type_: pa.DataType, *, nullable: bool, keys: frozenset[str] = frozenset()) -> Any:
         if nullable and self.chance.randrange(10) == 0:
             return None
-        nested = self._nested(type_)
+        nested = self._nested(type_, keys)
         return self.chance.choice(_values(type_, self.plan.constants)) if nested is None else nested
 
-    def _nested(self, type_: pa.DataType) -> Any:
+    def _nested(self, type_: pa.DataType, keys: frozenset[str]) -> Any:
         """Return a list, map or struct; None for all other types."""
         items = range(self.chance.randrange(_MAX_ITEMS)) if pa.types.is_nested(type_) else range(0)
         if pa.types.is_map(type_):
@@ -122,7 +122,7 @@ class _Pools:
         if pa.types.is_list(type_) or pa.types.is_large_list(type_):
             return [self._value(type_.value_type, nullable=True) for _ in items]
         if pa.types.is_struct(type_):
-            return {field.name: self._value(field.type, nullable=field.nullable) for field in type_}
+            return {field.name: self.value(field, keys) for field in type_}
         return None
 
 
@@ -130,7 +130,7 @@ def _row(shape: StreamShape, pools: _Pools, time_us: int | None) -> Row:
     row: Row = {}
     for field in shape.schema:
         if field.name != shape.time:
-            row[field.name] = pools.value(field, key=field.name in shape.keys)
+            row[field.name] = pools.value(field, shape.keys)
         elif time_us is None and not field.nullable:
             row[field.name] = time_of(0, field.type)
         else:
