@@ -20,11 +20,12 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.lookup_table import in_types_of_streams
 from krishiv_py.connectors.sinks.features import BATCH, OF_LOG, PUBLISHED, FeatureSink
 from krishiv_py.errors import ColumnError, PlanError, shown, users_line
+from krishiv_py.features.buckets import bucket_of_rows, in_buckets
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.plan.checks import a_switch, a_text, is_collection, known_column, one_of
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
@@ -132,16 +133,22 @@ def training_set(
             got = f"key={names}, and {list(log.keys)} in the log"
             hint = "name as many key columns of the labels as the log has"
             raise PlanError(f"labels and the log {called!r} have other keys", got=got, hint=hint)
-        features = log.read()
-        _warn_of_zones(rows.schema.field(at).type, features.schema.field(log.at).type, called)
-        readable = _readable(features, log, served=as_of == "served", exact=allow_exact, known_us=known_us)
-        labelled, chosen = _newest(side, readable)
-        if age_us is not None:
-            young = times[labelled] - _event_times(features[log.at], log.at)[0][chosen] < age_us
-            labelled, chosen = labelled[young], chosen[young]
-        found = np.full(rows.num_rows, _NONE)
-        found[labelled] = chosen
-        result = _with_values(result, features, pa.array(found, mask=found == _NONE), log, called)
+        found = list[tuple[Ints, pa.Table]]()
+        of: Ints | None = None
+        for bucket, features in in_buckets(log._pieces(), log.keys):
+            if bucket is None or bucket == 0:
+                _warn_of_zones(rows.schema.field(at).type, features.schema.field(log.at).type, called)
+            readable = _readable(features, log, served=as_of == "served", exact=allow_exact, known_us=known_us)
+            mine = side
+            if bucket is not None:
+                of = bucket_of_rows(side, [name for name in side.column_names if name.startswith(_KEY)]) if of is None else of
+                mine = pick(side, np.flatnonzero(of == bucket))
+            labelled, chosen = _newest(mine, readable)
+            if age_us is not None:
+                young = times[labelled] - _event_times(features[log.at], log.at)[0][chosen] < age_us
+                labelled, chosen = labelled[young], chosen[young]
+            found.append((labelled, pick(features, chosen)))
+        result = _with_values(result, found, log, called)
     return result
 
 
@@ -231,16 +238,19 @@ def _same_keys(labels: pa.Table, rights: pa.Table) -> tuple[pa.Table, pa.Table]:
     return labels, rights
 
 
-def _with_values(result: pa.Table, features: pa.Table, found: pa.Array, log: FeatureSink, called: str) -> pa.Table:
-    """Return labels with the values of the rows that were found, and their times.
+def _with_values(result: pa.Table, found: Sequence[tuple[Ints, pa.Table]], log: FeatureSink, called: str) -> pa.Table:
+    """Return labels with the values of the rows that were found for some of them, and their times.
 
     Raises
     ------
     ColumnError
         Where both have a column of one name.
     """
+    features = pa.concat_tables([rows for _, rows in found])
+    places = np.full(result.num_rows, _NONE)
+    places[np.concatenate([labels for labels, _ in found])] = np.arange(features.num_rows)
     values = [name for name in features.column_names if name not in (*log.keys, log.at, *OF_LOG.names)]
-    taken = features.select([*values, log.at]).take(found)
+    taken = features.select([*values, log.at]).take(pa.array(places, mask=places == _NONE))
     names = [*values, f"{called}_at"]
     twice = [name for name in names if name in result.column_names]
     if twice:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from krishiv_py import ColumnError, PlanError, SourceError, count, sum
-from krishiv_py.features import FeatureLog, training_set
+from krishiv_py.features import FeatureLog, buckets, training, training_set
 from krishiv_py.testing import Driver, ManualClock, stream_of
-from tests.features.logs import expected, log_of, row
+from tests.features.logs import KINDS, SCHEMA, expected, log_of, row
 
 LABELS = pa.schema([("card", pa.string()), ("decided", pa.int64())])
 
@@ -124,6 +124,35 @@ def test_a_loop_over_all_rows_gives_the_same(tmp_path: Path, seed: int) -> None:
             for max_age, known_at in ((None, None), (rng.randint(1, 20), None), (None, rng.randint(0, 60))):
                 options: dict[str, Any] = {"as_of": as_of, "allow_exact": allow_exact, "max_age": max_age, "known_at": known_at}
                 assert values(table, log, **options) == expected(wanted, batches, **options), options
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("at_once", [1, 40])
+def test_f16_of_a_large_log_one_bucket_is_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, at_once: int
+) -> None:
+    rng, clock, log = random.Random(at_once), ManualClock(), KINDS[kind](tmp_path / "log")
+    cards = [*(f"card {n}" for n in range(30)), None, ""]
+    driver = Driver(stream_of(SCHEMA), sink=log, clock=clock)
+    for now in range(0, 200, 40):
+        clock.set(now)
+        driver.send([row(rng.randrange(200), rng.randrange(100), rng.choice(cards)) for _ in range(60)])
+    wanted = pa.table({"card": [rng.choice(cards) for _ in range(200)], "decided": [rng.randrange(250) for _ in range(200)]})
+    whole = training_set(wanted, {"card": log}, key="card", at="decided")
+    most = list[int]()
+    newest = training._readable
+    monkeypatch.setattr(buckets, "_ROWS_IN_MEMORY", at_once)
+    monkeypatch.setattr(training, "_readable", lambda rows, *a, **o: most.append(rows.num_rows) or newest(rows, *a, **o))
+    assert training_set(wanted, {"card": log}, key="card", at="decided").equals(whole)
+    assert len(most) == buckets.BUCKETS and max(most) < 300 // 5
+    shops = wanted.set_column(0, "card", pa.array(range(200)))
+    with pytest.raises(ColumnError, match="the keys of labels and log have other types"):
+        training_set(shops, {"card": log}, key="card", at="decided")
+
+
+def test_whole_numbers_of_any_width_are_in_one_bucket() -> None:
+    keys = [pa.array([1, -5, None, 2**30], type_) for type_ in (pa.int32(), pa.int64())]
+    assert len({tuple(buckets.bucket_of_rows(pa.table({"k": key}), ["k"])) for key in keys}) == 1
 
 
 def test_several_logs_and_keys_of_other_types(tmp_path: Path) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from krishiv_py.connectors.fit import MisfitError, explained, open_parquet
+from krishiv_py.connectors.lookup_table import in_types_of_streams
 from krishiv_py.connectors.sink import FileSink, OutputBatch, OutputName, Sink, TransactionalSink
 from krishiv_py.connectors.sinks.files import a_folder, folder_of, write_parquet
 from krishiv_py.connectors.tables.delta import place as delta_place
@@ -32,6 +32,7 @@ BATCH: Final = "batch"
 """The column with the number of that micro-batch."""
 OF_LOG: Final = pa.schema([(PUBLISHED, pa.timestamp("us", "UTC")), (BATCH, pa.int64())])
 """The columns that a log adds."""
+_PIECE_ROWS: Final = 1 << 18
 
 
 def _a_key(names: object) -> tuple[str, ...]:
@@ -71,6 +72,10 @@ class FeatureSink(Sink):
     @abstractmethod
     def read(self) -> pa.Table:
         """Return all rows, of each query micro-batch by micro-batch."""
+
+    @abstractmethod
+    def _pieces(self) -> Iterator[pa.Table]:
+        """Yield all rows, a piece at a time, each with all columns; at least one."""
 
     def _whole(self, rows: pa.Table) -> pa.Table:
         """Return rows that were read, which have all columns of a log.
@@ -169,19 +174,25 @@ class FeatureLog(FeatureSink, FileSink):
         >>> log.read().select(["card", "spent", "batch"]).to_pylist()
         [{'card': 'a', 'spent': 5, 'batch': 0}]
         """
+        return pa.concat_tables(self._pieces())
+
+    def _pieces(self) -> Iterator[pa.Table]:
         store, root = store_at(folder_of(self) or "")
         there = [file.path for file in store.entries(root) if file.is_file and file.base_name.endswith(self.suffix)]
         if not there:
             hint = "give the folder that a query writes to: .start(FeatureLog(path, ...))"
             raise SourceError("there is no feature log", got=shown(self.path), then="no file is in the folder", hint=hint)
         try:
-            tables = [_read(store.open(path)) for path in sorted(there)]
-            rows = pa.concat_tables(tables, promote_options="default")
+            schemas = [_schema(store.open(path)) for path in there]
+            every = self._whole(pa.unify_schemas(schemas, promote_options="default").empty_table())
+            yield every
+            for path in sorted(there):
+                for piece in _tables(store.open(path)):
+                    yield pa.concat_tables([every, piece], promote_options="default")
         except (OSError, MisfitError, pa.ArrowException) as problem:
             then = explained(problem) if isinstance(problem, MisfitError) else failure_text(problem)
             hint = "begin a new folder where a column has another type now"
             raise SourceError("a feature log cannot be read", got=shown(self.path), then=then, hint=hint) from problem
-        return self._whole(rows)
 
 
 def _table(value: object) -> DeltaSink | IcebergSink:
@@ -289,29 +300,39 @@ class FeatureTable(FeatureSink, TransactionalSink):
         OperatorError
             Where the table cannot be read.
         """
-        rows = self._whole(_rows_of_delta(self.table) if isinstance(self.table, DeltaSink) else _rows_of_iceberg(self.table))
+        rows = pa.concat_tables(self._pieces())
         return rows.take(pc.sort_indices(rows, [(BATCH, "ascending")]))
 
+    def _pieces(self) -> Iterator[pa.Table]:
+        pieces = _rows_of_delta(self.table) if isinstance(self.table, DeltaSink) else _rows_of_iceberg(self.table)
+        return map(self._whole, pieces)
 
-def _rows_of_delta(table: DeltaSink) -> pa.Table:
+
+def _rows_of_delta(table: DeltaSink) -> Iterator[pa.Table]:
     there = delta_place.opened(table.path, table.storage_options)
     if there is None:
         raise _no_table(table.path)
     try:
-        rows: pa.Table = there.to_pyarrow_table()
+        rows = there.to_pyarrow_dataset()
+        yield rows.schema.empty_table()
+        yield from map(_of_batch, rows.to_batches())
     except RAISED as problem:
         raise delta_place.refused(table.path, problem, table.storage_options) from None
-    return rows
 
 
-def _rows_of_iceberg(table: IcebergSink) -> pa.Table:
+def _rows_of_iceberg(table: IcebergSink) -> Iterator[pa.Table]:
     try:
-        rows: pa.Table = iceberg_place.opened(table.catalog).load_table(table.table).scan().to_arrow()
+        rows = iceberg_place.opened(table.catalog).load_table(table.table).scan().to_arrow_batch_reader()
+        yield in_types_of_streams(rows.schema.empty_table())  # the reader gives large texts
+        yield from (in_types_of_streams(_of_batch(batch)) for batch in rows)
     except iceberg_place.iceberg("exceptions").NoSuchTableError:
         raise _no_table(table.table) from None
     except RAISED as problem:
         raise table._refused(problem) from None
-    return rows
+
+
+def _of_batch(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
 
 
 def _no_table(name: str) -> SourceError:
@@ -319,7 +340,12 @@ def _no_table(name: str) -> SourceError:
     return SourceError("there is no feature log", got=shown(name), then="there is no such table", hint=hint)
 
 
-def _read(file: Any) -> pa.Table:
+def _schema(file: Any) -> pa.Schema:
     with file:
-        parquet: pq.ParquetFile = open_parquet(file)
-        return parquet.read()
+        return open_parquet(file).schema_arrow
+
+
+def _tables(file: Any) -> Iterator[pa.Table]:
+    """Yield the rows of a file, a piece at a time."""
+    with file:
+        yield from map(_of_batch, open_parquet(file).iter_batches(_PIECE_ROWS))
