@@ -25,7 +25,19 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.ranges import expand, portions
 from krishiv_py.arrays.sorting import numbered, stable_order
-from krishiv_py.arrays.types import Hashes, Ints, Mask, NumPy, flags_at, last_rows, pick, rows_a_part, totals_of, values_at
+from krishiv_py.arrays.types import (
+    Hashes,
+    Ints,
+    Mask,
+    NumPy,
+    extremes,
+    flags_at,
+    last_rows,
+    pick,
+    rows_a_part,
+    totals_of,
+    values_at,
+)
 
 WHOLE_BYTES: Final = 1 << 30
 """The bytes above which work is done in parts: no text column of it may reach 2 GiB, and the memory it takes is for a part."""
@@ -132,7 +144,7 @@ def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int, bool
     if isinstance(column, np.ndarray):
         if not len(column):
             return column, 1, False
-        low, high = int(column.min()), int(column.max())
+        low, high = extremes(column)
         if high - low < 4 * len(column) + _DENSE_SLACK:
             return column - low, high - low + 1, False
         if (places := _on_grid(column, low, high, 4 * len(column) + _DENSE_SLACK)) is not None:
@@ -147,7 +159,7 @@ def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int, bool
     plain = normal_key(_plain(column))
     if pa.types.is_signed_integer(plain.type) and not plain.null_count and len(plain):
         values = plain.to_numpy().astype(np.int64, copy=False)
-        low, high = int(values.min()), int(values.max())
+        low, high = extremes(values)
         if high - low < 2 * len(values):  # close together: the values themselves will do, no table of them is needed
             return values - low, high - low + 1, False
         if len(values) <= _FEW:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, NumPy, pick, values_at
+from krishiv_py.arrays.types import Ints, NumPy, extremes, pick, values_at
 
 _LONG: Final = 256
 _STRETCH: Final = 64
@@ -154,7 +154,7 @@ class PairCodes:
     """Pairs (group, value) as single integers in the same order, so that one sort or running maximum serves all groups."""
 
     def __init__(self, groups: Ints, values: Ints) -> None:
-        low, high = int(values.min()), int(values.max())
+        low, high = extremes(values)
         span = high - low + 1
         self._low = low
         self._ranked: Ints | None = None
@@ -208,7 +208,7 @@ def split(table: pa.Table, numbers: NumPy) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of every number, numbers ascending; rows keep their order."""
     if not len(numbers):
         return
-    least, most = int(numbers.min()), int(numbers.max())
+    least, most = extremes(numbers)
     if least == most:
         yield least, table
         return

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from krishiv_py.arrays.types import Ints, Mask, flags_at, values_at
+from krishiv_py.arrays.types import Ints, Mask, extremes, flags_at, values_at
 
 _BITS = 63
 _SMALL = 64
@@ -26,7 +26,7 @@ def stable_order(values: Ints) -> Ints:
     n = len(values)
     if n < _SMALL:
         return np.argsort(values, kind="stable")
-    low, high = int(values.min()), int(values.max())
+    low, high = extremes(values)
     if high - low < _COUNTED:
         return np.argsort((values - low).astype(np.uint16), kind="stable")  # NumPy counts numbers of 16 bits
     if high - low < 1 << _HALF:

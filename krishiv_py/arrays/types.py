@@ -31,6 +31,20 @@ def as_arrow(values: NumPy) -> pa.Array:
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
 
 
+def extremes(values: NumPy) -> tuple[int, int]:
+    """Return the smallest and the largest of whole numbers; there must be one."""
+    if len(values) == 1:  # batches of one row: NumPy takes 2 µs for each of the two
+        only = int(values.item())
+        return only, only
+    return int(values.min()), int(values.max())
+
+
+def magnitude(values: NumPy) -> int:
+    """Return the largest distance of whole numbers to zero; there must be one."""
+    least, most = extremes(values)
+    return max(-least, most)
+
+
 def numpy_type(type_: pa.DataType) -> np.dtype[Any]:
     """Return the type that NumPy has of numbers. Arrow's own method for it imports pandas."""
     none: NumPy = pa.array([], type_).to_numpy(zero_copy_only=False)

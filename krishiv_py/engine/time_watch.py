@@ -34,6 +34,10 @@ _EVERY_S: Final = 600.0
 _FROM, _TO = 1_000_000_000, 4_102_444_800
 """Seconds since 1970 of 2001-09-09 and of 2100-01-01: dates between them are likely."""
 _FIRST_DATE_US, _LAST_DATE_US = _FROM * 1_000_000, _TO * 1_000_000
+_FROM_MS_US, _TO_MS_US = _FROM * 1_000, _TO * 1_000
+"""Such event times in µs are likely dates in seconds that were read as milliseconds."""
+_FROM_NS_US, _TO_NS_US = _FROM * 1_000_000_000, _TO * 1_000_000_000
+"""Such event times in µs are likely dates in microseconds that were read as milliseconds."""
 _YEAR_US: Final = 31_556_952_000_000
 
 
@@ -48,7 +52,7 @@ def unlikely(time_us: int, kind: TimeKind, column: str) -> str | None:
     >>> unlikely(1_000_000, "bigint_ms", "at") is None
     True
     """
-    if not any(_FROM * unit <= time_us < _TO * unit for unit in (1_000, 1_000_000_000)):
+    if not (_FROM_MS_US <= time_us < _TO_MS_US or _FROM_NS_US <= time_us < _TO_NS_US):
         return None
     known = not column.startswith(RESERVED)  # a join of streams has two columns, and calls the time by a name of its own
     column = column if known else "at"
@@ -57,13 +61,13 @@ def unlikely(time_us: int, kind: TimeKind, column: str) -> str | None:
     seen = f"event times{f' of {shown(column)}' if known else ''} are read as {read_as}"
     quoted = column if column.isidentifier() else f"`{column}`"
     step = 'Hint: .with_column("{}", "{}") before .watermark(...)'
-    if _FROM * 1_000 <= time_us < _TO * 1_000:
+    if time_us < _TO_MS_US:
         if kind == "bigint_ms":
             why, times = "the numbers are probably seconds, and event times are milliseconds", f"{quoted} * 1000"
             return f"{seen}; {why}. {step.format(column, times)}"
         why = "the times were probably made of numbers of a larger unit, such as seconds taken for milliseconds"
         return f"{seen}; {why}. Hint: make them of the numbers again, for instance with timestamp_millis(n * 1000)"
-    if kind == "bigint_ms" and _FROM * 1_000_000_000 <= time_us < _TO * 1_000_000_000:
+    if kind == "bigint_ms":
         why = "the numbers are probably microseconds, and event times are milliseconds"
         return f"{seen}; {why}. {step.format(column, f'cast({quoted} / 1000 as bigint)')}"
     return None
@@ -118,12 +122,18 @@ class TimeWatch:
     seconds: Callable[[], float] = time.monotonic
     doubts: tuple[str, ...] = ()
     _warned: dict[tuple[int, str], float] = attrs.field(factory=dict)
-    _doubted: set[int] = attrs.field(factory=set)
+    _unchecked: set[int] = attrs.field()
+    """Stages whose event times have the right unit, as those of results and of the clock, or are in `doubts` already."""
     _measured: bool = False
     """True once the lengths of the plan have been held against a date."""
     _reached: dict[int, dict[str, int]] = attrs.field(factory=dict)
     """The largest event time of each partition of a stage, µs, as far as this run knows."""
     _drifts: dict[int, str] = attrs.field(factory=dict)
+
+    @_unchecked.default
+    def _never_checked(self) -> set[int]:
+        readers = {number for read in self.plan.reads for number, _ in read.takers}
+        return {n for n, stage in enumerate(self.plan.stages) if n not in readers or stage.spec.watermark._by_clock}
 
     def take(self, stage: int, notes: Sequence[Notes]) -> None:
         """Warn of what the tasks of a batch have noted of the rows that a `stage` reads."""
@@ -133,7 +143,7 @@ class TimeWatch:
                 if now - self._warned.get((stage, source), -_EVERY_S) >= _EVERY_S:
                     self._warned[stage, source] = now
                     self._warn(stage, source, n)
-            if stage not in self._doubted and noted.maxima:
+            if stage not in self._unchecked and noted.maxima:
                 self._doubt(stage, noted.maxima.values())
             for time_us in () if self._measured else noted.maxima.values():
                 if _FIRST_DATE_US <= time_us < _LAST_DATE_US:
@@ -154,14 +164,11 @@ class TimeWatch:
         return times_us_of
 
     def _doubt(self, stage: int, maxima: Iterable[int]) -> None:
-        """Look at the largest times of a batch; those of results and of the clock have the right unit."""
+        """Look at the largest times of a batch."""
         spec = self.plan.stages[stage].spec
-        if spec.watermark._by_clock or not any(number == stage for read in self.plan.reads for number, _ in read.takers):
-            self._doubted.add(stage)
-            return
         problem = next(filter(None, (unlikely(t, spec.time_kind, spec.time_column) for t in maxima)), None)
         if problem is not None:
-            self._doubted.add(stage)
+            self._unchecked.add(stage)
             self._say(problem)
 
     def _measure(self, a_date: int) -> None:

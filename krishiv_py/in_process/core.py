@@ -303,8 +303,8 @@ class Core:
 
     def moment(self, now_us: int, begun_us: int | None) -> Moment:
         """Return what is in force, for a batch that begins now."""
-        now = self.in_force
-        return attrs.evolve(now, now_us=now_us, begun_us=begun_us, before=self.before)
+        now, before = self.in_force, self.before
+        return Moment(now.watermark_us, now_us, others=now.others, begun_us=begun_us, before=before, newest_us=now.newest_us)
 
     def stepped(self, now_us: int) -> Moment:
         """Return what was in force in the last step, for who changes the state between two batches."""

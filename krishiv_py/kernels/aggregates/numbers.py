@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.ranges import Ranges, running
-from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow, doubles, flags_at, last_rows, quotients, totals_of
+from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow, doubles, flags_at, last_rows, magnitude, quotients, totals_of
 from krishiv_py.errors import AggregateOverflowError
 from krishiv_py.kernels.aggregates import base, exact
 from krishiv_py.kernels.aggregates.base import (
@@ -204,7 +204,7 @@ def _range_totals(column: OrderedInput | None, r: Ranges) -> list[pa.Array]:
     sums = total[r.high] - total[r.low]  # exact modulo 2**64, however often the running total wrapped
     wraps = np.zeros(len(sums), np.int32)
     widest = int((r.high - r.low).max()) if len(sums) else 0
-    if len(values) and max(-int(values.min()), int(values.max())) * widest >= _LIMIT:
+    if len(values) and magnitude(values) * widest >= _LIMIT:
         low, high = running(values & 0xFFFFFFFF), running(values >> 32)
         part, rest = low[r.high] - low[r.low], high[r.high] - high[r.low]
         wraps = ((rest + (part >> 32) + (1 << 31)) >> 32).astype(np.int32)
@@ -226,7 +226,7 @@ class IntSum(AggKernel):
         numeric = numbers(kept if kept.type == pa.int64() else pc.cast(kept, pa.int64()))
         total = totals_of(groups, numeric, n)
         wraps = np.zeros(n, np.int32)
-        if len(numeric) and max(-int(numeric.min()), int(numeric.max())) * len(numeric) >= _LIMIT:
+        if len(numeric) and magnitude(numeric) * len(numeric) >= _LIMIT:
             low, high = np.zeros(n, np.int64), np.zeros(n, np.int64)
             np.add.at(low, groups, numeric & 0xFFFFFFFF)
             np.add.at(high, groups, numeric >> 32)
@@ -416,7 +416,7 @@ def addends(values: pa.Array) -> tuple[Addends, Addends]:
     """Of values without nulls, what sums up to them, and what sums up to their squares."""
     plain = numbers(values if pa.types.is_integer(values.type) else doubles(values))
     if plain.dtype.kind in "iu":
-        if len(plain) and max(-int(plain.min()), int(plain.max())) > _WHOLE:
+        if len(plain) and magnitude(plain) > _WHOLE:
             return _of_long(plain)
         plain = plain.astype(np.float64)
     return Addends([plain]), _squares(plain)

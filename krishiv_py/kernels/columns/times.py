@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.ranges import expand
-from krishiv_py.arrays.types import Ints, Mask, as_arrow
+from krishiv_py.arrays.types import Ints, Mask, as_arrow, extremes
 from krishiv_py.errors import RAISED, OperatorError, failure_text, shown
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_MS, MAX_TIME_US, UNSET, show_us
 from krishiv_py.plan.operation import Grid, Operation
@@ -47,7 +47,7 @@ def stamp(column: pa.Array, kind: TimeKind) -> EventTimes:
         raw = raw // 1_000  # the microsecond a time lies in
     us = _US_PER.get(unit, 1)
     bound = MAX_TIME_MS if kind == "bigint_ms" else MAX_TIME_US // us
-    low, high = (int(raw.min()), int(raw.max())) if len(raw) else (0, 0)
+    low, high = extremes(raw) if len(raw) else (0, 0)
     inside = -bound <= low and high <= bound
     if inside:
         outside = np.zeros(len(raw), np.bool_)
@@ -131,8 +131,9 @@ class FixedAssigner:
         """
         if not len(times):
             return 0, 1, None
-        first, step = self.slice_of(int(times.min())), self.grid.slide_us
-        if first == self.slice_of(int(times.max())):
+        oldest, newest = extremes(times)
+        first, step = self.slice_of(oldest), self.grid.slide_us
+        if first == self.slice_of(newest):
             return first, step, None
         return (first, 1, self.slices(times) - first) if self._cut else (first, step, (times - first) // step)
 

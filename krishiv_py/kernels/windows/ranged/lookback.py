@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from krishiv_py.arrays.grouping import by_groups, first_come, group, group_numbers, too_much
 from krishiv_py.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, flags_at, pick
+from krishiv_py.arrays.types import Ints, Mask, extremes, flags_at, pick
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.aggregates.base import lists
 from krishiv_py.kernels.columns.evaluate import evaluate
@@ -127,7 +127,7 @@ def _scale(times: Ints, n_keys: int, spans: tuple[int, ...]) -> _Scale | None:
         return _Scale(0, 1, 1, 4)
     whole = all(s % 1_000 == 0 for s in spans) and not (times[:_LOOKED] % 1_000).any() and not (times % 1_000).any()
     unit = 1_000 if whole else 1
-    low, high = int(times.min()), int(times.max())
+    low, high = extremes(times)
     reach = sum(spans) // unit + 2
     stride = (high - low) // unit + 2 * reach
     return _Scale(low, unit, reach, stride) if stride * max(n_keys, 1) < 1 << _BITS else None
