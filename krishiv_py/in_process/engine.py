@@ -67,7 +67,7 @@ from krishiv_py.storage.files import store_at
 from krishiv_py.storage.notes import reading
 from krishiv_py.transient import verdict
 
-_LONGEST_WAIT_S: Final = 1.0
+_LONGEST_WAIT_S: Final = 5.0
 _LET_IN_S: Final = 0.05
 _SHORT_S: Final = 0.01
 _LONGEST_REST_S: Final = 0.004
@@ -592,7 +592,8 @@ class Engine:
         return not self._control_files.while_open or self._ledger.open > 0
 
     def _poll_s(self, now_us: int) -> float:
-        wait = min((r.planner.node.source.poll_seconds for r in self._readers if not r.planner.log.ended), default=1.0)
+        polls = (r.planner.node.source.poll_seconds for r in self._readers if not r.planner.log.ended)
+        wait = min(polls, default=_LONGEST_WAIT_S)
         if self._control_files.period_us is not None:
             wait = min(wait, max((self._looked_us + self._control_files.period_us - now_us) / 1e6, 0.001))
         deadline = self.core.clock_due_us

@@ -27,6 +27,7 @@ from krishiv_py.connectors.kafka.client import (
     partitions,
     wait_for_commits,
 )
+from krishiv_py.connectors.polling import PollBackoff
 from krishiv_py.connectors.source import JsonValue, Malformed, Planned, ReadRange, Source
 from krishiv_py.errors import PlanError, SourceError, shown
 from krishiv_py.plan.durations import time_point_us
@@ -184,7 +185,7 @@ def _ms(value: Any) -> int | None:
 
 ValueFormat: TypeAlias = Literal["json", "avro", "protobuf", "arrow", "bytes"]
 OnLost: TypeAlias = Literal["fail", "warn"]
-_POLL_S: Final = (0.005, 0.1)
+_LEAST_POLL_S: Final = 0.005
 _LOOK_S = 5.0
 """The time between two looks for new partitions."""
 _AHEAD_MS = 3_600_000
@@ -200,7 +201,7 @@ class _ClusterFacts:
     cut: TimeCut | None = None
     times: RecordTimes | None = None
     gone: set[str] = attrs.field(factory=set)
-    in_vain: int = 0
+    backoff: PollBackoff = attrs.field(factory=lambda: PollBackoff(_LEAST_POLL_S))
     latest: Offsets | None = None
 
     def __reduce__(self) -> tuple[type[_ClusterFacts], tuple[()]]:
@@ -271,13 +272,14 @@ class KafkaSource(Source):
         there.
         """
         planned = self._planned(last)
-        self._looked.in_vain = 0 if planned is not None else self._looked.in_vain + 1
+        if planned is not None:
+            self._looked.backoff.found()
         return planned
 
     @property
     def poll_seconds(self) -> float:  # type: ignore[override]  # follows from when there was something
-        """Return how long to wait for records: a moment where there were some just now, then twice as long each time."""
-        return min(_POLL_S[0] * 2.0 ** min(self._looked.in_vain - 1, 10), _POLL_S[1])
+        """Return how long to wait for records: a moment where there were some just now."""
+        return self._looked.backoff.wait_s
 
     def _planned(self, last: JsonValue) -> Planned | None:
         if last is None:

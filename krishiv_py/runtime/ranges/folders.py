@@ -21,6 +21,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from krishiv_py.connectors.polling import PollBackoff
 from krishiv_py.connectors.ranges import NotedRanges, RangeSource, in_runs
 from krishiv_py.connectors.source import JsonValue, Malformed, Planned, Source
 from krishiv_py.errors import CheckpointError, SourceError, users_line
@@ -199,6 +200,7 @@ class _Driver:
     limit: Limit | None = None
     """The bytes of files that a batch takes; None for all that are there."""
     quiet: QuietFolders = attrs.field(factory=QuietFolders)
+    backoff: PollBackoff = attrs.field(factory=lambda: PollBackoff(_LEAST_S))
 
     def __reduce__(self) -> tuple[type[_Driver], tuple[()]]:
         return _Driver, ()
@@ -231,8 +233,8 @@ class FolderSource(Source):
     @property
     def poll_seconds(self) -> float:  # type: ignore[override]
         """A listing that takes long is not repeated soon."""
-        least = _LEAST_S if is_local_path(self.files.path) else _LEAST_FAR_S
-        return min(max(least, _SHARE * self._driver.listed_s), _MOST_S)
+        least_s = 0.0 if is_local_path(self.files.path) else _LEAST_FAR_S
+        return max(self._driver.backoff.wait_s, least_s, min(_SHARE * self._driver.listed_s, _MOST_S))
 
     def plans(self, taken: PlannedNames) -> None:
         """Plan from here on, without the files that were taken."""
@@ -285,6 +287,8 @@ class FolderSource(Source):
             driver.pending = [file for file in driver.pending if file.real in self.files.only]
         if not driver.pending and not self.files.bounded:
             self._check_there()
+        if driver.pending:
+            driver.backoff.found()
         driver.listed_s = time.monotonic() - begun - driver.quiet.waited_s
 
     def _check_there(self) -> None:

@@ -20,6 +20,8 @@ from krishiv_py.replay_log import HandedSends, ReplayLog
 from krishiv_py.runtime.reading import ParquetReader, ScannedRows
 from krishiv_py.storage.checksums import as_parquet, missing
 
+_POLL_S: Final = 0.02
+_POLL_WOKEN_S: Final = 5.0
 _LOOKED_AT: Final = 64
 """The least number of sends that are looked at for one batch."""
 
@@ -47,7 +49,6 @@ class SentSource(Source):
         Whether a closed sender ends the input; the end of an archive does not, so it is not read.
     """
 
-    poll_seconds: float = 0.02
     together: SendGrouping | None = None
     handed: HandedSends | None = None
 
@@ -60,6 +61,11 @@ class SentSource(Source):
         """The send that was handed over last, and where its segment goes on, while no file was looked into after it."""
         self._held: dict[int, Send] = {}
         """Sends that were planned together and are not read yet."""
+
+    @property
+    def poll_seconds(self) -> float:  # type: ignore[override]
+        """Return how long to wait for sends: those that are handed over wake whoever waits."""
+        return _POLL_S if self.handed is None else _POLL_WOKEN_S
 
     def plan(self, last: JsonValue) -> Planned | None:
         """Return the next send, and those that are taken with it; the first one where another stream was read before.
