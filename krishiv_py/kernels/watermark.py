@@ -1,9 +1,8 @@
 """The watermark of one or several sources, and the lateness of rows under it (SEMANTICS §2, §4).
 
-The clocks of a plan: one where all its rows tell one time, several where results of stages are joined (SEMANTICS §2.4, §7).
-
-Each stage that reads rows of its own and comes before such a join goes by a clock of its own. The watermark of a join is
-the least of what its sides hand on.
+A plan has one clock where all its rows tell one time, several where results of stages are joined (§2.4, §7). Each stage that
+reads rows of its own and comes before such a join goes by a clock of its own. The watermark of a join is the least of what
+its sides hand on.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """A micro-batch on the driver: what its tasks hand over, who takes its late rows, and what ends it.
 
-What a stage hands to those after it within a micro-batch: its results by their buckets, and a word to go on.
-
-Stages of a query are stateful operators in a row, also where they are not a chain: rows carry the number of the stage
-they are for, and what is for another stage or for the driver passes through an operator as it is.
+A stage hands its results to those after it by their buckets, with a word to go on. Stages of a query are stateful operators in
+a row, also where they are not a chain: rows carry the number of the stage they are for, and what is for another stage or for
+the driver passes through an operator as it is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Files of a query on Spark: tables, and rows that go between tasks of one machine.
-
-Chunks handed on within a bounded run or a micro-batch: from task to task, and to the driver.
+"""Files of a query on Spark: tables, and chunks of rows that tasks hand on to one another and to the driver.
 
 Where all of them run on this machine a large chunk is a file, mapped by whoever reads it, and the JVM, which copies what passes
 through it several times, sees its name. Elsewhere it sees the chunk's bytes.

@@ -1,11 +1,8 @@
-"""HDFS without Java: a client of namenodes, a file system of Arrow's, and a check that they answer.
+"""HDFS without Java: clients of namenodes, a file system of Arrow's over them, and a check that they answer.
 
-Clients of HDFS: hdfs-native, which speaks Hadoop's protocol without Java, and reads Hadoop's files of settings by itself.
-
-A client has threads and connections, which a forked child does not have: there a client of the parent's would wait for ever,
-even when it is thrown away. So the child makes its own.
-
-HDFS as a file system of Arrow's: a move replaces its target in one step, and errors are those of a disk.
+hdfs-native speaks Hadoop's protocol, and reads Hadoop's files of settings by itself. A client of it has threads and
+connections, which a forked child does not have: there a client of the parent's would wait for ever, even when it is thrown
+away. So the child makes its own. In the file system a move replaces its target in one step, and errors are those of a disk.
 """
 
 from __future__ import annotations

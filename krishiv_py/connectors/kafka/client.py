@@ -1,8 +1,7 @@
-"""A connection to a broker: settings of librdkafka that a user may set, and questions to the broker.
+"""A connection to a broker: settings of librdkafka that a user may set, and questions about partitions and offsets.
 
-Questions to a broker: partitions and offsets. A process keeps one client for each connection while it is in use.
-
-A client of librdkafka connects again for as long as it lives, also to a broker that has ended. So none is kept for longer.
+A process keeps one client for each connection while it is in use, and no longer: a client of librdkafka connects again for as
+long as it lives, also to a broker that has ended.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Aggregates that a user writes, and the accumulators they keep.
 
-Accumulators of user-defined aggregates as bytes: pickles that can hold values, but name no code beyond a short list.
-
-A checkpoint lies in a folder that others may be able to write, and an ordinary pickle runs what it names when it is read.
-Here plain Python values need no name at all; whatever has one must be on the list below, or be a class that the plan itself
-names: that of an empty accumulator, or one of the aggregator's ``state_types``. What may not be read is refused when written.
+As bytes they are pickles that can hold values, but name no code beyond a short list. A checkpoint lies in a folder that
+others may be able to write, and an ordinary pickle runs what it names when it is read. Here plain Python values need no name
+at all; whatever has one must be on the list below, or be a class that the plan itself names: that of an empty accumulator, or
+one of the aggregator's ``state_types``. What may not be read is refused when written.
 
 NumPy's own functions for reading trust what they read: a forged dtype makes pointers of any bytes. So no function, class or
 dtype of NumPy is within reach of a pickle. Arrays are written as :func:`array_of` takes them, and older state, which holds

@@ -1,20 +1,18 @@
 """The state of a bucket: Arrow tables by name, sections that index them, sorted maps in pages, and runs of chunks.
 
-A map in ascending order of its keys, in pages: a step reads and writes the pages of the keys it touches, and no other.
-
-It is a B+ tree. What an operator knows of its chunks grows with what is open, so it must not travel as a whole in each
-micro-batch. A page is a note of the adapter (:class:`Pages`). The root lies in the dictionary of the bucket; while all keys
-fit into it, it is stored as a plain dictionary, as it always was::
+A sorted map is a B+ tree: a step reads and writes the pages of the keys it touches, and no other. What an operator knows of
+its chunks grows with what is open, so it must not travel as a whole in each micro-batch. A page is a note of the adapter
+(:class:`Pages`). The root lies in the dictionary of the bucket; while all keys fit into it, it is stored as a plain
+dictionary, as it always was::
 
     bucket.meta["runs:s"]   root    0 ....... 5000 ....... 9000
                                     |         |            |
                             pages   0 1 2 ... 5000 5001 .. 9000 9001 ..
 
-Log-structured chunk lists: batches append, readers concatenate, full tiers are merged.
-
-A *run* is a list of chunks under one name. Appending writes one chunk and touches no other. When eight neighbouring chunks
-have grown to the same tier (powers of eight rows) they are merged into one, so a run that took n chunks holds O(log n) of
-them, and every row is rewritten O(log n) times.
+Runs of chunks are log-structured: batches append, readers concatenate, full tiers are merged. A *run* is a list of chunks
+under one name. Appending writes one chunk and touches no other. When eight neighbouring chunks have grown to the same tier
+(powers of eight rows) they are merged into one, so a run that took n chunks holds O(log n) of them, and every row is
+rewritten O(log n) times.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
 """Rows that are kept by time: in order of arrival, and by key and span of time.
 
-Rows in arrival order, in chunks that know their span of time: what look-back and distinct-set windows keep.
+Look-back and distinct-set windows keep rows in arrival order, in chunks that know their span of time. Appending writes small
+chunks sorted by time and touches no other; eight neighbouring ones of a size are merged until a chunk holds :data:`CHUNK`
+rows. Reading takes only chunks that overlap the wanted span, and of those only the wanted rows. Spans come from the data, not
+from a grid: a grid fine enough for windows of 10 ms would be far too fine for a batch that spans a year.
 
-Appending writes small chunks sorted by time and touches no other; eight neighbouring ones of a size are merged until a chunk
-holds :data:`CHUNK` rows. Reading takes only chunks that overlap the wanted span, and of those only the wanted rows. Spans come
-from the data, not from a grid: a grid fine enough for windows of 10 ms would be far too fine for a batch that spans a year.
-
-Rows by key and time, log-structured: looked up by key and span of time, taken out again in order of time.
-
-A *run* holds rows by key hash, then time, cut into pieces; next to it lies its *clock*: the times of the same rows, ascending,
-each with the place of its row. A look-up opens, of every run whose span of time fits, the pieces that may hold a wanted hash,
-and finds rows in them by bisection. What is over is the front part of every clock. So both cost what they find. As in a
+Rows by key and time are looked up by both, and taken out again in order of time. A *run* holds rows by key hash, then time,
+cut into pieces; next to it lies its *clock*: the times of the same rows, ascending, each with the place of its row. A look-up
+opens, of every run whose span of time fits, the pieces that may hold a wanted hash, and finds rows in them by bisection. What
+is over is the front part of every clock. So both cost what they find. As in a
 :class:`~krishiv_py.kernels.state.window_log.KeyedLog` a batch appends, and tails of equal size are merged::
 
     run     hash  3 3 3 7 7 9 ...        clock   time   10 11 11 12 15 ...

@@ -1,20 +1,17 @@
 """Logs of rows by key, and of entries by key and window: the state of triggered windows and of keys that expire.
 
-The state of triggered windows: a log of entries per key and window.
-
-An entry is either a *delta* (partials of rows that have not been part of a firing), a *snapshot* (the partials of the last
-firing, exactly as it was written), or a bare flag. A snapshot replaces everything before it, deltas add up, so a firing
-appends and never rewrites, and what was there can be withdrawn to the last bit::
+In the log of triggered windows an entry is either a *delta* (partials of rows that have not been part of a firing), a
+*snapshot* (the partials of the last firing, exactly as it was written), or a bare flag. A snapshot replaces everything before
+it, deltas add up, so a firing appends and never rewrites, and what was there can be withdrawn to the last bit::
 
     delta 2 rows │ delta 1 row │ snapshot (3 rows, firing 0) │ delta 1 row      pending: 1 row, standing: 3 rows
 
 A snapshot is *lent* while its content can be read elsewhere, to the last bit; then it holds none.
 
-Rows by key hash, log-structured: batches append, readers look up a set of keys, tails of equal size are merged.
-
-A *run* is sorted by key hash and cut into pieces. A look-up reads, of every run, only the pieces that may hold a wanted
-hash, and finds the rows in them by bisection: for few keys the cost is theirs, for many it is bounded by reading the log
-once, without computing on it. A row is rewritten O(log n) times, and there are O(log n) runs.
+The logs are log-structured: batches append, readers look up a set of keys, tails of equal size are merged. A *run* is sorted
+by key hash and cut into pieces. A look-up reads, of every run, only the pieces that may hold a wanted hash, and finds the
+rows in them by bisection: for few keys the cost is theirs, for many it is bounded by reading the log once, without computing
+on it. A row is rewritten O(log n) times, and there are O(log n) runs.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """Snapshots of an Iceberg table as a sink makes them: changes by key are merged, and old ones expire.
 
-Changes of a micro-batch in an Iceberg table with a key: which rows they touch, and what is written instead.
-
-pyiceberg deletes by a condition and rewrites the files that hold such rows. A condition for each key would be as long as the
-batch, so it is a span of each column of the key, and rows of the span that nothing touches are written again as they were.
-
-Keeps an Iceberg table small while batches are added: old snapshots expire with the files that only they need, manifests
-and small files are merged.
+pyiceberg deletes by a condition and rewrites the files that hold such rows. For the changes of a micro-batch a condition for
+each key would be as long as the batch, so it is a span of each column of the key, and rows of the span that nothing touches
+are written again as they were.
 
 pyiceberg copies the metadata of a table several times in each commit, so a commit costs more with each snapshot that the table
-keeps, and with each manifest.
+keeps, and with each manifest. So old snapshots expire with the files that only they need, and manifests and small files are
+merged.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """An Iceberg table as a source: the driver plans data files by snapshot, tasks read them with pyiceberg and Arrow.
 
-Define what the snapshots of an Iceberg table brought: the files of a whole snapshot, and what one snapshot changed.
-
-A file is a dict that can be noted as JSON: its path, size and format, the files that delete rows of it, and the values of
-its partition, which old files may not hold as columns.
+A snapshot has its files, or those that it changed. A file is a dict that can be noted as JSON: its path, size and format, the
+files that delete rows of it, and the values of its partition, which old files may not hold as columns.
 """
 
 from __future__ import annotations

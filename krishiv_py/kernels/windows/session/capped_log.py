@@ -1,6 +1,6 @@
 """State and written results of sessions with a longest duration (SEMANTICS §3.3, §5.1, §5.2).
 
-Define what is kept of sessions with a longest duration: a log by key of rows, results that stand, and marks.
+They are a log by key of rows, results that stand, and marks:
 
 ============  =========  ==========================================================================================
 kind ``z``    ``a, b``   meaning
@@ -14,8 +14,7 @@ CLOSED        c, c       rows before ``c`` that had come by then are gone
 Every step that touches a key writes one mark for it and all results that stand, so results older than the last mark (by
 step number ``s``) are withdrawn. Of the closings of a key only the last matters: each reaches beyond those before it.
 
-Define what a step knows of keys without reading their rows: sessions with a longest duration, whose rows come mostly
-in order.
+As rows come mostly in order, a step knows this of a key without reading its rows:
 
 ========  ==================================================================================================
 column    meaning
@@ -29,13 +28,10 @@ column    meaning
 
 A number that says nothing is the begin of time in ``a, b, t, p`` and its end in ``o, q``.
 
-Sessions with a longest duration: walk the rows of every key in time order, all keys at once (SEMANTICS §3.3).
-
-A row joins while it is within reach of the session and ``t - first < max_duration``; otherwise it opens the next one. Where
-the next session starts, if one starts at row i, does not depend on what was before, so it is computed for every row at once;
-then all keys follow these pointers together, one session of each key a round.
-
-Define what has become of rows, and what their sessions wrote (SEMANTICS §5.1, §5.2).
+Other keys are walked in time order, all at once. A row joins while it is within reach of the session and ``t - first <
+max_duration``; otherwise it opens the next one. Where the next session starts, if one starts at row i, does not depend on
+what was before, so it is computed for every row at once; then all keys follow these pointers together, one session of each
+key a round.
 
 Which rows have been written, and under which result they stand, is kept by row: sessions merge and are divided again, rows
 stay what they are. So sessions that merge add up what they had counted.

@@ -1,6 +1,6 @@
-"""State of sessions by key: their entries in a log, and when a key is looked at again.
+"""State of sessions by key: their entries in a log, when a key is looked at again, and which spans of time are covered.
 
-Entries of a log by key, for sessions with triggers: what is held of a window, results that stand, and one mark a key.
+With triggers the entries are what is held of a window, results that stand, and one mark a key:
 
 ============  ==========  =========================================================================================
 kind ``z``    ``__t, b``  meaning
@@ -12,10 +12,8 @@ MARK          q, q        the key is looked at again when the watermark reaches 
 
 A key that is looked at is written again, so of its entries only those of the last step (``s``) count.
 
-Determine which spans of time the open sessions of a key cover: a compact side table of key hashes and bounds, no
-keys or values.
-
-Every stored row has an entry ``(h, a, b)``, and the entries of a session that end after the point up to which sessions
+The spans of time that the open sessions of a key cover are a compact side table of key hashes and bounds, without keys and
+values. Every stored row has an entry ``(h, a, b)``, and the entries of a session that end after the point up to which sessions
 were closed cover all of it. So whether a row that is due belongs to a session that goes on is answered without reading
 what is open: by looking its hash up here. Two keys with one 64-bit hash can only make a session fire later than its due
 watermark, never with wrong contents, for rows are merged by key.
