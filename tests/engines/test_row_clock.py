@@ -18,7 +18,7 @@ import pytest
 import krishiv_py as kv
 from krishiv_py import MultiSourceWatermarkSpec, SlidingWindows, TimeIntervalWindowOptions, WatermarkSpec, count, windows
 from krishiv_py.plan.options.watermarks import RowsClock
-from krishiv_py.testing import Driver, stream_of, union_of
+from krishiv_py.testing import Driver, ManualClock, stream_of, union_of
 
 SCHEMA = "user string, at bigint, v bigint"
 RIGHT = "user string, rat bigint, w bigint"
@@ -211,3 +211,31 @@ def test_several_lanes_in_any_cut_are_the_same(kind: str, seed: int, tmp_path: P
     assert whole == (expected[0], [])
     for most in (1, 7, 200):
         assert ran(build, "row", kind, cut(chance, arrived, most), chance, tmp_path) == expected, most
+
+
+@pytest.mark.parametrize("most", [1, 2, 10])
+@pytest.mark.parametrize("known", [True, False], ids=["was idle", "is new"])
+def test_a_lane_that_comes_is_classified_by_the_watermark_of_then(most: int, known: bool) -> None:
+    spec = MultiSourceWatermarkSpec.new(clock="row").idle_timeout("30 s").source("left", WatermarkSpec.fixed_lag("5 s"))
+    spec = (
+        spec.source("right", WatermarkSpec.fixed_lag("5 s"))
+        if known
+        else spec.unknown("register", WatermarkSpec.fixed_lag("5 s"))
+    )
+    timed = united().with_watermark(spec, "at", source_column="source")
+    clock = ManualClock()
+    driver = Driver(timed.emit("final").tumbling_window("10 s").agg(kv.collect_list("v")), clock=clock)
+
+    def send(name: str, *seconds: int) -> list[int]:
+        late = list[int]()
+        for begin in range(0, len(seconds), most):
+            rows = [{"user": "a", "at": at * 1_000, "v": at} for at in seconds[begin : begin + most]]
+            late += driver.send({name: rows}).late["v"].to_pylist()
+        return late
+
+    assert send("left", 10, 4) == [4]
+    assert not known or send("right", 8, 9) == []
+    clock.advance("31 s")
+    assert send("left", 60, 100) == []  # 95 s from now on, as the other lane is idle or not there
+    assert send("right", 94, 95, 97, 110, 104, 105) == [94, 104]
+    assert send("left", 96, 94) == [94]  # the watermark has waited for both

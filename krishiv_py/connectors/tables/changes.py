@@ -41,6 +41,24 @@ def last_changes(rows: pa.Table, key: Sequence[str], name: str) -> tuple[pa.Arra
     return last.filter(pc.invert(removed)), last.filter(removed)
 
 
+def newest_changes(rows: pa.Table, key: Sequence[str], by: str) -> tuple[pa.Table, pa.Table]:
+    """Return the newest row of each key by a column, of equal ones the last: those to put, and those that are withdrawn.
+
+    In a log a row that takes the place of another one says so by itself: what it withdraws tells nothing more.
+    """
+    rows = one_form(rows, key)
+    if is_log(rows.schema):
+        check_marks(rows[OP].combine_chunks())
+        rows = rows.filter(pc.not_equal(rows[OP], "-U"))
+    order = pa.table({"valid": pc.is_valid(rows[by]), "by": rows[by]})  # a row without a value is the oldest
+    rows = rows.take(pc.sort_indices(order, [("valid", "ascending"), ("by", "ascending")]))
+    newest = rows.take(_last(group([rows[column] for column in key], rows.num_rows).ids))
+    if not is_log(rows.schema):
+        return newest, newest.slice(0, 0)
+    gone = pc.equal(newest[OP], "-D")
+    return newest.filter(pc.invert(gone)), newest.filter(gone)
+
+
 def last_lines(rows: pa.Table, key: Sequence[str], name: str) -> pa.Table:
     """Return the last line of each key, in order; see :func:`last_changes`."""
     there, gone = last_changes(one_form(rows, key), key, name)

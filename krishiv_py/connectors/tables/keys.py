@@ -198,6 +198,41 @@ def net_changes(tables: Iterable[pa.Table], key: Sequence[str], name: str = "the
     return NetChanges(rows.select(columns).take(there), rows.select(list(key)).take(gone))
 
 
+def newest_changes(tables: Iterable[pa.Table], key: Sequence[str], by: str) -> NetChanges:
+    """Return what the rows of a micro-batch do to a table that keeps the newest row of each key, by a column.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from krishiv_py.connectors.tables.keys import newest_changes
+    >>> rows = pa.table({"user": ["ann", "ann"], "at": [20, 10]})
+    >>> newest_changes([rows], ["user"], "at").put.to_pylist()
+    [{'user': 'ann', 'at': 20}]
+    """
+    rows = pa.concat_tables(tables)
+    put, gone = changes.newest_changes(rows, key, by)
+    return NetChanges(put.select(kept(rows.schema, key).names), gone.select([*key, by]))
+
+
+def check_newest_by(sink: str, key: Sequence[str], by: str, schema: pa.Schema) -> None:
+    """Refuse a column by which rows of an output have no order.
+
+    Raises
+    ------
+    ColumnError
+        For a name that is not a column.
+    SchemaError
+        For lists, structs and maps, and columns of nulls only.
+    """
+    columns = kept(schema, key)
+    if by not in columns.names:
+        raise unknown_column(by, columns.names, f"`newest_by` of {sink}")
+    kind = columns.field(by).type
+    if pa.types.is_nested(kind) or pa.types.is_null(kind):
+        hint = "name a column of times or numbers"
+        raise SchemaError("`newest_by` is a column without an order", got=f"{by} is {type_text(kind)}", hint=hint)
+
+
 def check_key(sink: str, key: Sequence[str], schema: pa.Schema) -> None:
     """Refuse a key that the rows of an output do not have, or that cannot be compared.
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from krishiv_py.connectors import json_texts as jsontexts
 from krishiv_py.connectors.sink import OutputBatch, OutputName, TransactionalSink
 from krishiv_py.connectors.tables import texts
-from krishiv_py.connectors.tables.keys import a_key, check_key, evolve, kept, net_changes
+from krishiv_py.connectors.tables.keys import a_key, check_key, check_newest_by, evolve, kept, net_changes, newest_changes
 from krishiv_py.connectors.tables.keys import create as a_create
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SchemaError, missing_extra, require_extra, shown
 from krishiv_py.plan.checks import a_text
@@ -439,6 +439,10 @@ def _refused(value: object) -> str | None:
     return None if value is None else _named(value, "refused")
 
 
+def _newest_by(value: object) -> str | None:
+    return None if value is None else a_text(value, "newest_by", 'pass the name of a column: newest_by="at"')
+
+
 @attrs.define
 class _OpenConnection:
     """The connection of the batch that is being written."""
@@ -476,6 +480,10 @@ class PostgresSink(TransactionalSink):
         that breaks a constraint. It is created if it is missing, with the columns ``query_id``, ``output``, ``target``,
         ``batch_id``, ``reason`` and ``refused_row`` (JSON as text), and is written in the transaction of the batch. With None
         such a row stops the query.
+    newest_by : str or None
+        A column, such as the event time: a row takes the place of another one of its key, or takes it out, only where its
+        value there is not smaller. So what comes late or is written once more by another query replaces nothing newer. With
+        None the row that comes last stays.
 
     Raises
     ------
@@ -499,12 +507,16 @@ class PostgresSink(TransactionalSink):
     ledger: str = attrs.field(default="krishiv_batches", kw_only=True, converter=_ledger)
     evolve: bool = attrs.field(default=False, kw_only=True, converter=evolve)
     refused: str | None = attrs.field(default=None, kw_only=True, converter=_refused)
+    newest_by: str | None = attrs.field(default=None, kw_only=True, converter=_newest_by)
     _open: _OpenConnection = attrs.field(factory=_OpenConnection, init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         if self._ledger_path == self._path:
             hint = "give the ledger another name, or leave it out"
             raise PlanError("`ledger` is the table of results", got=shown(self.table), hint=hint)
+        if self.newest_by is not None and (not self.key or self.newest_by in self.key):
+            hint = 'name the key, and a column that is none of it: key="user", newest_by="at"'
+            raise PlanError("`newest_by` says which row of a key stays", got=f"key={list(self.key)}", hint=hint)
         if self.refused is not None and self._refused_path in (self._path, self._ledger_path):
             hint = 'give it a name of its own: refused="refused_rows"'
             raise PlanError("`refused` is another table of the sink", got=shown(self.refused), hint=hint)
@@ -548,6 +560,8 @@ class PostgresSink(TransactionalSink):
             When there is no table, and none is to be made; or rights are missing.
         """
         check_key(self.title, self.key, schema)
+        if self.newest_by is not None:
+            check_newest_by(self.title, self.key, self.newest_by, schema)
         columns = kept(schema, self.key)
         check_types(columns)
         with self._connected() as connection:
@@ -661,8 +675,9 @@ class PostgresSink(TransactionalSink):
         self._open.refused += 1
 
     def _merge(self, batch: OutputBatch) -> None:
-        """Put the last row of each key in place of what is there, and take out keys that are withdrawn."""
-        changed = net_changes(self._open.rows, self.key, self.title)
+        """Put the last row of each key, or the newest, in place of what is there, and take out keys that are withdrawn."""
+        rows, by = self._open.rows, self.newest_by
+        changed = net_changes(rows, self.key, self.title) if by is None else newest_changes(rows, self.key, by)
         if changed.gone.num_rows:
             self._take_out(changed.gone)
         if changed.put.num_rows:
@@ -675,11 +690,20 @@ class PostgresSink(TransactionalSink):
         same = sql.SQL(" AND ").join(sql.SQL("t.{0} IS NOT DISTINCT FROM s.{0}").format(sql.Identifier(k)) for k in self.key)
         return sql.SQL("({}) AND {}").format(nulls, same)
 
+    def _not_newer(self, rows: str, form: str) -> Any:
+        """Return the condition that the table has no newer row of the key than `rows`, in a `form`; nothing where all count."""
+        sql = driver().sql
+        if self.newest_by is None:
+            return sql.SQL("")
+        names = sql.Identifier("t", self.newest_by), sql.Identifier(rows, self.newest_by)
+        return sql.SQL(form).format(sql.SQL("({0} IS NULL OR {0} <= {1})").format(*names))
+
     def _take_out(self, gone: pa.Table) -> None:
         sql, execute = driver().sql, self._open.connection.execute
         self._staged(_GONE, gone)
         plain = sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(k)) for k in self.key)
         statement = sql.SQL("DELETE FROM {} t USING {} s WHERE ").format(sql.Identifier(*self._path), sql.Identifier(_GONE))
+        statement += self._not_newer("s", "{} AND ")
         execute(statement + plain)
         if any(gone[k].null_count for k in self.key):  # no index finds these
             execute(statement + self._with_null())
@@ -695,17 +719,17 @@ class PostgresSink(TransactionalSink):
             if others:
                 sets = sql.SQL(", ").join(sql.SQL("{0} = s.{0}").format(n) for n in others)
                 update = sql.SQL("UPDATE {} t SET {} FROM {} s WHERE ").format(target, sets, stage)
-                taken = execute(update + self._with_null()).rowcount
+                taken = execute(update + self._not_newer("s", "{} AND ") + self._with_null()).rowcount
             execute(sql.SQL("DELETE FROM {} s USING {} t WHERE ").format(stage, target) + self._with_null())
         sets = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(n) for n in others)
         put = execute(  # in one order, lest two queries of one table wait for each other
-            sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ORDER BY {} ON CONFLICT ({}) DO ").format(
+            sql.SQL("INSERT INTO {} AS t ({}) SELECT {} FROM {} ORDER BY {} ON CONFLICT ({}) DO ").format(
                 target, _names(names), _names(names), stage, _names(self.key), _names(self.key)
             )
-            + (sql.SQL("UPDATE SET ") + sets if others else sql.SQL("NOTHING"))
+            + (sql.SQL("UPDATE SET ") + sets + self._not_newer("excluded", " WHERE {}") if others else sql.SQL("NOTHING"))
         )
         execute(sql.SQL("DROP TABLE pg_temp.{}").format(stage))
-        if others:
+        if others and self.newest_by is None:
             self._see(taken + put.rowcount, rows.num_rows)
 
     def _see(self, taken: int, rows: int) -> None:
