@@ -11,6 +11,7 @@ row of a key. So a batch costs what it brings, whatever is in the table.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final
 
 import numpy as np
@@ -33,27 +34,42 @@ STATE_FIELD: Final = "s:"
 """With this the columns of the fields of such a value begin."""
 
 
-class KeyTable:
-    """See the module's docstring.
+class KeyedRows(ABC):
+    """Rows of keys in a log by the hash of the key, of which newer ones have a say about older ones.
 
     Parameters
     ----------
     bucket : Bucket
-        Where it is.
+        Where they are.
     name : str
-        What its tables are called.
+        What their tables are called.
     keys, values : list of pyarrow.Field
         The columns of the key, and the others.
     """
 
     def __init__(self, bucket: Bucket, name: str, keys: list[pa.Field], values: list[pa.Field]) -> None:
         self._names = [field.name for field in keys]
-        self._values = [field.name for field in values]
         self._schema = pa.schema([pa.field(HASH, pa.int64()), *keys, pa.field(LIVE, pa.bool_()), *values])
-        self._log = KeyedLog(bucket, name, self._schema, self._newest)
+        self._log = KeyedLog(bucket, name, self._schema, self._left)
 
     def __len__(self) -> int:
         return len(self._log)
+
+    def of_hashes(self, hashes: Ints) -> pa.Table:
+        """Return the rows of the keys with these hashes."""
+        return self._left(self._log.lookup(sorted_unique(hashes)), True)
+
+    def drop(self, dead: DeadKeys) -> pa.Table:
+        """Take keys out; returns their rows."""
+        return self._left(self._log.remove(dead.hashes, dead.rows), True)
+
+    @abstractmethod
+    def _left(self, rows: pa.Table, oldest: bool) -> pa.Table:
+        """Return the rows that count; what says that others do not is needed no more where nothing older is left."""
+
+
+class KeyTable(KeyedRows):
+    """See the module's docstring."""
 
     def lookup(self, keys: pa.Table, hashes: Ints, order: Ints | None = None) -> tuple[pa.Table, Ints]:
         """Return the rows of some keys, and of each key the position of its row among them, -1 where it has none.
@@ -73,10 +89,6 @@ class KeyTable:
             places[(places >= 0) & ~live[places]] = -1
         return rows, places
 
-    def of_hashes(self, hashes: Ints) -> pa.Table:
-        """Return the rows of the keys with these hashes."""
-        return self._live(self._log.lookup(sorted_unique(hashes)))
-
     def write(
         self, keys: pa.Table, hashes: Ints, live: Mask, values: list[pa.Array | pa.ChunkedArray], order: Ints | None = None
     ) -> None:
@@ -87,17 +99,9 @@ class KeyTable:
 
     def rows(self) -> pa.Table:
         """Return the row of each key, with a column that says when it was written."""
-        return self._live(self._log.written())
+        return self._left(self._log.written(), True)
 
-    def drop(self, dead: DeadKeys) -> pa.Table:
-        """Take keys out; returns their rows."""
-        return self._live(self._log.remove(dead.hashes, dead.rows))
-
-    def _live(self, rows: pa.Table) -> pa.Table:
-        newest = self._newest(rows, True)
-        return newest
-
-    def _newest(self, rows: pa.Table, oldest: bool) -> pa.Table:
+    def _left(self, rows: pa.Table, oldest: bool) -> pa.Table:
         """Return the newest row of every key; deletions are not needed any more once nothing older is left."""
         groups = group([rows[k] for k in self._names], rows.num_rows)
         last = last_rows(groups.ids, groups.n)
@@ -106,7 +110,7 @@ class KeyTable:
         return pick(rows, np.sort(last))
 
 
-class KeyRowLog:
+class KeyRowLog(KeyedRows):
     """Rows by key, of which the oldest go: a log of numbered rows, and of marks before which those of a key are gone.
 
     ::
@@ -114,45 +118,24 @@ class KeyRowLog:
         run 1    a1   b2   a3        rows    a3   a5   b2
         run 2    a: before 3   a5
 
-    Parameters
-    ----------
-    bucket : Bucket
-        Where it is.
-    name : str
-        What its tables are called.
-    keys, values : list of pyarrow.Field
-        The columns of the key, and the others.
     """
 
     def __init__(self, bucket: Bucket, name: str, keys: list[pa.Field], values: list[pa.Field]) -> None:
-        self._names = [field.name for field in keys]
-        own = [pa.field(HASH, pa.int64()), *keys, pa.field(LIVE, pa.bool_()), pa.field(ROW, pa.int64())]
-        self._schema = pa.schema([*own, *values])
-        self._log = KeyedLog(bucket, name, self._schema, self._left)
-
-    def __len__(self) -> int:
-        return len(self._log)
+        super().__init__(bucket, name, keys, [pa.field(ROW, pa.int64()), *values])
 
     def append(self, rows: pa.Table, hashes: Ints) -> None:
         """Add rows with the columns of keys and values, and their numbers as ``ROW``."""
-        columns = {HASH: pa.array(hashes), LIVE: pa.array(np.ones(len(hashes), np.bool_))}
-        arrays = [columns[f.name] if f.name in columns else rows[f.name] for f in self._schema]
-        self._log.append(pa.Table.from_arrays(arrays, schema=self._schema))
+        self._add({name: rows[name] for name in self._schema.names if name not in (HASH, LIVE)}, hashes, live=True)
 
     def drop_before(self, keys: pa.Table, hashes: Ints, numbers: Ints) -> None:
         """Let the rows of keys with smaller numbers be gone."""
-        columns = {HASH: pa.array(hashes), LIVE: pa.array(np.zeros(len(hashes), np.bool_)), ROW: pa.array(numbers)}
-        columns |= {name: keys[name] for name in self._names}
-        arrays = [columns[f.name] if f.name in columns else pa.nulls(len(hashes), f.type) for f in self._schema]
+        self._add({ROW: pa.array(numbers)} | {name: keys[name] for name in self._names}, hashes, live=False)
+
+    def _add(self, columns: dict[str, pa.Array], hashes: Ints, *, live: bool) -> None:
+        n = len(hashes)
+        columns |= {HASH: pa.array(hashes), LIVE: pa.array(np.full(n, live))}
+        arrays = [columns[f.name] if f.name in columns else pa.nulls(n, f.type) for f in self._schema]
         self._log.append(pa.Table.from_arrays(arrays, schema=self._schema))
-
-    def of_hashes(self, hashes: Ints) -> pa.Table:
-        """Return the rows of keys with these hashes, in no order."""
-        return self._left(self._log.lookup(sorted_unique(hashes)), True)
-
-    def drop(self, dead: DeadKeys) -> pa.Table:
-        """Take keys out; returns their rows."""
-        return self._left(self._log.remove(dead.hashes, dead.rows), True)
 
     def _left(self, rows: pa.Table, oldest: bool) -> pa.Table:
         """Return the rows that are not gone; marks are not needed any more once nothing older is left."""
