@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from krishiv_py.arrays.grouping import Groups, group, key_hashes, rank
+from krishiv_py.arrays.grouping import Groups, group, group_rows, key_hashes, rank
 from krishiv_py.arrays.ranges import expand, portions
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, largest_of, last_rows, pick, totals_of
@@ -44,7 +44,8 @@ from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.operation import Grid
 from krishiv_py.plan.windows.count import CountWindow
 
-SLICE: Final = "n"
+NUMBER: Final = "n"
+"""The number of a row of its key, or of the first row of a slice."""
 ROWS: Final = "c"
 
 
@@ -61,7 +62,7 @@ class _NumberingOperator(FiringOperator, ABC):
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        log = KeyedLog(bucket, "c", self.schema, self._compact)
+        log = self.log(bucket)
         rows = pa.concat_tables([self.layout.row_schema.empty_table(), *chunks])
         results = [self._number(log, rows)] if rows.num_rows else []
         if moment.watermark_us == END_OF_TIME and len(log):
@@ -70,6 +71,53 @@ class _NumberingOperator(FiringOperator, ABC):
         table = self.emitter.concat(results)
         held = len(log)
         return StepResult(table, END_OF_TIME if held else None, held, held, table.num_rows)
+
+    def log(self, bucket: Bucket) -> KeyedLog:
+        """Return the entries of a bucket."""
+        return KeyedLog(bucket, "c", self.schema, self._compact)
+
+    def state(self, bucket: Bucket) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        content, windows, starts = self._in_open(self.log(bucket).written())
+        return self._shown(StateTables(self.layout), content, windows.ids, starts, starts + self.window.size)
+
+    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
+        """See ``KeyDropping``; counts windows that were not full. Numbers start at 0 again."""
+        keys = DeadKeys.of(dead, self.layout.key_names)
+        return self._in_open(self.log(bucket).remove(keys.hashes, keys.rows))[1].n
+
+    def _in_open(self, entries: pa.Table) -> tuple[pa.Table, Groups, Ints]:
+        """Return all entries of some keys in the windows that are not full."""
+        keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
+        return self._in_windows(entries, keys.ids, self._seen(entries, keys.ids, keys.n), None)
+
+    def _in_windows(self, entries: pa.Table, groups: Ints, seen: Ints, now: Ints | None) -> tuple[pa.Table, Groups, Ints]:
+        """Entries in the windows not full when `seen` rows of a key had come, those full at `now` or all, and their starts."""
+        rows, starts = self.assigner.windows(entries[NUMBER].to_numpy())
+        ends = starts + self.window.size
+        wanted = (starts >= 0) & (ends > seen[groups[rows]])
+        if now is not None:
+            wanted &= ends <= now[groups[rows]]
+        rows, starts = rows[wanted], starts[wanted]
+        order = stable_order(rows)  # arrival order within a window is what first and last go by
+        rows, starts = rows[order], starts[order]
+        windows = group([groups[rows], starts], len(rows))
+        return pick(entries, rows), windows, starts[windows.first]
+
+    def _held(self, log: KeyedLog, rows: pa.Table) -> tuple[Ints, pa.Table, Groups]:
+        """Return the hash of the key of each row, the entries of these keys, and the keys of the entries, then of the rows."""
+        hashes = key_hashes([rows[k] for k in self.layout.key_names], rows.num_rows)
+        held = log.lookup(sorted_unique(hashes))
+        return hashes, held, group_rows(self.layout.key_names, held, rows)
+
+    @staticmethod
+    @abstractmethod
+    def _shown(tables: StateTables, content: pa.Table, ids: Ints, starts: Ints, ends: Ints) -> pa.Table:
+        """Return windows of some entries as a state table shows them."""
+
+    @abstractmethod
+    def _seen(self, entries: pa.Table, groups: Ints, n: int) -> Ints:
+        """Return how many rows of each of `n` keys have come, by the entries of them."""
 
     @abstractmethod
     def _number(self, log: KeyedLog, rows: pa.Table) -> pa.Table:
@@ -89,70 +137,39 @@ class CountOperator(_NumberingOperator):
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
-        fixed = [pa.field(n, pa.int64()) for n in (HASH, SLICE, ROWS)]
+        fixed = [pa.field(n, pa.int64()) for n in (HASH, NUMBER, ROWS)]
         self.schema = pa.schema([*fixed, *self.layout.key_fields, *self.layout.partial_fields])
 
     def _number(self, log: KeyedLog, rows: pa.Table) -> pa.Table:
         """Give rows their numbers, add them to their slices; returns the windows that became full."""
-        names = self.layout.key_names
-        hashes = key_hashes([rows[k] for k in names], rows.num_rows)
-        held = log.lookup(sorted_unique(hashes))
-        both = pa.concat_tables([held.select(names), rows.select(names)])
-        keys = group([both[k] for k in names], held.num_rows + rows.num_rows)
+        hashes, held, keys = self._held(log, rows)
         of_held, of_row = keys.ids[: held.num_rows], keys.ids[held.num_rows :]
-        seen = _seen(held, of_held, keys.n)
+        seen = self._seen(held, of_held, keys.n)
         slices = self.assigner.slices(seen[of_row] + rank(of_row))
         parts = group([of_row, slices], rows.num_rows)
         first = pa.array(parts.first)
         counts = np.bincount(parts.ids, minlength=parts.n)
         arrays = [pa.array(hashes[parts.first]), pa.array(slices[parts.first]), pa.array(counts)]
-        arrays += [pick(rows[k], first) for k in names]
+        arrays += [pick(rows[k], first) for k in self.layout.key_names]
         fresh = pa.Table.from_arrays([*arrays, *self.layout.create(rows, parts.ids, parts.n)], schema=self.schema)
         log.append(fresh)
         groups = np.concatenate([of_held, of_row[parts.first]])
         now = seen + np.bincount(of_row, minlength=keys.n)
         return self._windows(pa.concat_tables([held, fresh]), groups, seen, now)
 
-    def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        entries = KeyedLog(bucket, "c", self.schema, self._compact).written()
-        keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
-        content, windows, starts = self._contents(entries, keys.ids, _seen(entries, keys.ids, keys.n), None)
-        return StateTables(self.layout).merged(content, windows.ids, starts, starts + self.window.size)
-
-    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See ``KeyDropping``; counts windows that were not full. Numbers start at 0 again."""
-        keys = DeadKeys.of(dead, self.layout.key_names)
-        entries = KeyedLog(bucket, "c", self.schema, self._compact).remove(keys.hashes, keys.rows)
-        groups = group([entries[k] for k in self.layout.key_names], entries.num_rows)
-        rows, starts = self.assigner.windows(entries[SLICE].to_numpy())
-        of_window = groups.ids[rows]
-        seen = _seen(entries, groups.ids, groups.n)
-        open_ = (starts >= 0) & (starts + self.window.size > seen[of_window])
-        return group([of_window[open_], starts[open_]], int(open_.sum())).n
+    @staticmethod
+    def _shown(tables: StateTables, content: pa.Table, ids: Ints, starts: Ints, ends: Ints) -> pa.Table:
+        return tables.merged(content, ids, starts, ends)
 
     def _flush(self, log: KeyedLog) -> pa.Table:
         """Return the windows that will never be full."""
         entries = log.everything()
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
-        return self._windows(entries, keys.ids, _seen(entries, keys.ids, keys.n), None)
-
-    def _contents(self, entries: pa.Table, groups: Ints, seen: Ints, now: Ints | None) -> tuple[pa.Table, Groups, Ints]:
-        """Entries in the windows not full when `seen` rows of a key had come, those full at `now` or all, and their starts."""
-        rows, starts = self.assigner.windows(entries[SLICE].to_numpy())
-        ends = starts + self.window.size
-        wanted = (starts >= 0) & (ends > seen[groups[rows]])
-        if now is not None:
-            wanted &= ends <= now[groups[rows]]
-        rows, starts = rows[wanted], starts[wanted]
-        order = stable_order(rows)  # arrival order within a window is what first and last go by
-        rows, starts = rows[order], starts[order]
-        windows = group([groups[rows], starts], len(rows))
-        return pick(entries, rows), windows, starts[windows.first]
+        return self._windows(entries, keys.ids, self._seen(entries, keys.ids, keys.n), None)
 
     def _windows(self, entries: pa.Table, groups: Ints, seen: Ints, now: Ints | None) -> pa.Table:
         """Results of windows not full when `seen` rows of a key had come: those full at `now`, or all of them."""
-        content, windows, start = self._contents(entries, groups, seen, now)
+        content, windows, start = self._in_windows(entries, groups, seen, now)
         head = pick(content.select(self.layout.key_names), windows.first)
         names = [*self.layout.key_names, *(f.name for f in self.layout.partial_fields)]
         merged = pa.Table.from_arrays([*head.columns, *self.layout.merge(content, windows.ids, windows.n)], names=names)
@@ -160,32 +177,30 @@ class CountOperator(_NumberingOperator):
         start = start[by_end]
         return self.emitter.rows(pick(merged, by_end), start, start + self.window.size, "+I")
 
+    def _seen(self, entries: pa.Table, groups: Ints, n: int) -> Ints:
+        """Return how many rows of each key have come: the start of its newest slice and what is in it."""
+        slices, counts = entries[NUMBER].to_numpy(), entries[ROWS].to_numpy()
+        newest = largest_of(groups, slices, n, -1)
+        inside = slices == newest[groups]
+        total = totals_of(groups[inside], counts[inside], n)
+        return np.where(newest < 0, 0, newest + total)
+
     def _compact(self, entries: pa.Table, oldest: bool) -> pa.Table:
         """Entries of one slice added up; slices all of whose windows are full go, but for the newest, which numbers go by."""
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
-        slices, counts = entries[SLICE].to_numpy(), entries[ROWS].to_numpy()
-        known = _seen(entries, keys.ids, keys.n)
+        slices, counts = entries[NUMBER].to_numpy(), entries[ROWS].to_numpy()
+        known = self._seen(entries, keys.ids, keys.n)
         newest = largest_of(keys.ids, slices, keys.n, -1)
         kept = (self.assigner.last_end(slices) > known[keys.ids]) | (slices == newest[keys.ids])
         entries, of_key = entries.filter(pa.array(kept)), keys.ids[kept]
         slices, counts = slices[kept], counts[kept]
         parts = group([of_key, slices], len(slices))
         total = totals_of(parts.ids, counts, parts.n)
-        head = pick(entries.select([HASH, SLICE, *self.layout.key_names]), parts.first)
-        arrays = [head[HASH], head[SLICE], pa.array(total), *head.columns[2:], *self.layout.merge(entries, parts.ids, parts.n)]
+        head = pick(entries.select([HASH, NUMBER, *self.layout.key_names]), parts.first)
+        arrays = [head[HASH], head[NUMBER], pa.array(total), *head.columns[2:], *self.layout.merge(entries, parts.ids, parts.n)]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
 
-def _seen(entries: pa.Table, groups: Ints, n: int) -> Ints:
-    """Return how many rows of each key have come: the start of its newest slice and what is in it."""
-    slices, counts = entries[SLICE].to_numpy(), entries[ROWS].to_numpy()
-    newest = largest_of(groups, slices, n, -1)
-    inside = slices == newest[groups]
-    total = totals_of(groups[inside], counts[inside], n)
-    return np.where(newest < 0, 0, newest + total)
-
-
-NUMBER: Final = "n"
 _PORTION: Final = 1 << 20
 _WORTH: Final = 4
 """Rows are cumulated when their windows would otherwise be gone through more often than this."""
@@ -220,36 +235,19 @@ class TriggeredCountOperator(_NumberingOperator):
         self._cumulates = not self.discarding and all(exactly(kernel) for kernel in self.layout.kernels)
         self.schema = pa.schema([pa.field(HASH, pa.int64()), pa.field(NUMBER, pa.int64()), *self.layout.row_schema])
 
-    def state(self, bucket: Bucket) -> pa.Table:
-        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
-        entries = KeyedLog(bucket, "c", self.schema, self._compact).written()
-        entries = pick(entries, stable_order(entries[NUMBER].to_numpy()))
-        keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
-        rows, starts = self.assigner.windows(entries[NUMBER].to_numpy())
-        open_ = (starts >= 0) & (starts + self.window.size > _rows_seen(entries, keys)[keys.ids[rows]])
-        rows, starts = rows[open_], starts[open_]
-        windows = group([keys.ids[rows], starts], len(rows))
-        begin = starts[windows.first]
-        return StateTables(self.layout).created(pick(entries, rows), windows.ids, begin, begin + self.window.size)
+    @staticmethod
+    def _shown(tables: StateTables, content: pa.Table, ids: Ints, starts: Ints, ends: Ints) -> pa.Table:
+        return tables.created(content, ids, starts, ends)
 
-    def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
-        """See ``KeyDropping``; counts windows that were not full. Numbers start at 0 again."""
-        gone = DeadKeys.of(dead, self.layout.key_names)
-        entries = KeyedLog(bucket, "c", self.schema, self._compact).remove(gone.hashes, gone.rows)
-        keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
-        last = _rows_seen(entries, keys) - 1
-        groups, starts = self.assigner.windows(last)
-        return int(np.count_nonzero((starts >= 0) & (starts + self.window.size > last[groups] + 1)))
+    def _seen(self, entries: pa.Table, groups: Ints, n: int) -> Ints:
+        """Return how many rows of each of `n` keys have come: numbers begin at 0."""
+        return largest_of(groups, entries[NUMBER].to_numpy(), n, -1) + 1
 
     def _number(self, log: KeyedLog, rows: pa.Table) -> pa.Table:
         """Give rows their numbers, keep them, and fire what each of them makes fire."""
-        names = self.layout.key_names
-        hashes = key_hashes([rows[k] for k in names], rows.num_rows)
-        held = log.lookup(sorted_unique(hashes))
-        both = pa.concat_tables([held.select([HASH, *names]), rows.select(names).add_column(0, HASH, pa.array(hashes))])
-        keys = group(list(both.columns[1:]), both.num_rows)
-        of_row = keys.ids[held.num_rows :]
-        numbers = _rows_seen(held, keys)[of_row] + rank(of_row)
+        hashes, held, keys = self._held(log, rows)
+        of_held, of_row = keys.ids[: held.num_rows], keys.ids[held.num_rows :]
+        numbers = self._seen(held, of_held, keys.n)[of_row] + rank(of_row)
         arrays = [pa.array(hashes), pa.array(numbers), *rows.columns]
         fresh = pa.Table.from_arrays(arrays, schema=self.schema)
         log.append(fresh)
@@ -265,7 +263,7 @@ class TriggeredCountOperator(_NumberingOperator):
         """Return the windows that will never be full."""
         entries = log.everything()
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
-        last = _rows_seen(entries, keys) - 1
+        last = self._seen(entries, keys.ids, keys.n) - 1
         groups, starts = self.assigner.windows(last)
         open_ = (starts >= 0) & (starts + self.window.size > last[groups] + 1) & self.when_full
         firings = _Firings(groups, starts, last[groups], starts, np.full(len(starts), "final"))
@@ -331,20 +329,14 @@ class TriggeredCountOperator(_NumberingOperator):
         """Rows of windows not yet full, and the newest of every key, which numbers go by."""
         keys = group([entries[k] for k in self.layout.key_names], entries.num_rows)
         numbers = entries[NUMBER].to_numpy()
-        seen = _rows_seen(entries, keys)[keys.ids]
+        seen = self._seen(entries, keys.ids, keys.n)[keys.ids]
         return entries.filter(pa.array((self.assigner.last_end(numbers) > seen) | (numbers == seen - 1)))
-
-
-def _rows_seen(entries: pa.Table, keys: Groups) -> Ints:
-    """Return how many rows of each key have come; entries come first among what was grouped."""
-    newest = largest_of(keys.ids[: entries.num_rows], entries[NUMBER].to_numpy(), keys.n, -1)
-    return newest + 1
 
 
 def without_rows(spec: OperatorSpec, bucket: Bucket) -> None:
     """Let count windows go on without their trigger: slices in place of rows (SEMANTICS §12.3)."""
     operator, fires = CountOperator(spec.plain), TriggeredCountOperator(spec.plain)
-    log = KeyedLog(bucket, "c", fires.schema, fires._compact)
+    log = fires.log(bucket)
     rows = log.everything()
     rows = pick(rows, stable_order(rows[NUMBER].to_numpy()))
     log.clear()
@@ -358,6 +350,4 @@ def without_rows(spec: OperatorSpec, bucket: Bucket) -> None:
     heads = pick(rows.select([HASH, *operator.layout.key_names]), parts.first)
     arrays = [heads[HASH], pa.array(starts), pa.array(newest + 1 - starts), *heads.columns[1:]]
     content = operator.layout.create(rows, parts.ids, parts.n)
-    KeyedLog(bucket, "c", operator.schema, operator._compact).append(
-        pa.Table.from_arrays([*arrays, *content], schema=operator.schema)
-    )
+    operator.log(bucket).append(pa.Table.from_arrays([*arrays, *content], schema=operator.schema))
