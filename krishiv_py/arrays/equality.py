@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.types import Mask
+from krishiv_py.arrays.types import Mask, whole
 
 
 def equal_values(one: pa.Array, other: pa.Array) -> Mask:
@@ -31,12 +31,8 @@ def equal_rows(one: pa.Table, other: pa.Table) -> Mask:
     for mine, theirs in zip(one.columns, other.columns, strict=True):
         if not equal.any():
             break
-        equal &= equal_values(_whole(mine), _whole(theirs))
+        equal &= equal_values(whole(mine), whole(theirs))
     return equal
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
 
 
 def _equal(one: pa.Array, other: pa.Array) -> Mask:

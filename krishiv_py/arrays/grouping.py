@@ -37,6 +37,7 @@ from krishiv_py.arrays.types import (
     rows_a_part,
     totals_of,
     values_at,
+    whole,
 )
 
 WHOLE_BYTES: Final = 1 << 30
@@ -117,15 +118,6 @@ class Groups:
     n: int
 
 
-def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if not isinstance(array, pa.ChunkedArray):
-        return array
-    if array.num_chunks == 1:
-        return array.chunk(0)
-    combined = array.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
-
-
 def normal_key(array: pa.Array) -> pa.Array:
     """Keys as SQL groups them: -0.0 is 0.0, every NaN is the same."""
     if not pa.types.is_floating(array.type):
@@ -156,7 +148,7 @@ def codes_of(column: pa.Array | pa.ChunkedArray | Ints) -> tuple[Ints, int, bool
         return *_in_turn([text for chunk in chunks for text in chunk.view(pa.binary()).to_pylist()]), True
     if too_long(column):
         return *_codes_of_parts(column), False
-    plain = normal_key(_plain(column))
+    plain = normal_key(whole(column))
     if pa.types.is_signed_integer(plain.type) and not plain.null_count and len(plain):
         values = plain.to_numpy().astype(np.int64, copy=False)
         low, high = extremes(values)
@@ -317,7 +309,7 @@ def hash_values(column: pa.Array | pa.ChunkedArray) -> Hashes:
     """Return a 64-bit hash of every value, the same in every process and release; null has one of its own."""
     if isinstance(column, pa.ChunkedArray) and column.num_chunks > 1:
         return np.concatenate([hash_values(chunk) for chunk in column.chunks])
-    plain = normal_key(_plain(column))
+    plain = normal_key(whole(column))
     if pa.types.is_dictionary(plain.type):
         plain = plain.dictionary_decode()
     type_: Any = plain.type

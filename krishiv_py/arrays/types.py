@@ -144,7 +144,9 @@ def values_at(places: Ints | Mask, values: Ints | int, n: int, rest: int = 0) ->
 
 def last_rows(ids: Ints, n: int, none: int = -1) -> Ints:
     """Return the last row of each of `n` groups, given the group of every row; of an order, the place of each row in it."""
-    return values_at(ids, np.arange(len(ids)), n, none)
+    rows = np.full(n, none, np.int64)
+    rows[ids] = np.arange(len(ids))
+    return rows
 
 
 def least_of(ids: Ints, values: Ints, n: int, none: int) -> Ints:
@@ -175,6 +177,28 @@ def run_begins(*columns: Ints) -> Mask:
     for column in columns[1:]:
         begins[1:] |= column[1:] != column[:-1]
     return begins
+
+
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def flags(values: pa.Array | pa.Scalar) -> Mask:
+    """Return which values are true; null is not."""
+    plain: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
+    return plain
+
+
+def with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Return a table with other values of a column, in the same place and of the same type."""
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, table.schema.field(place), column)
 
 
 def rows_a_part(rows: pa.Table | pa.Array | pa.ChunkedArray) -> int:

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group_rows, key_hashes, normal_key
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, flags, pick
 from krishiv_py.kernels.columns.layout import TIME, whole
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import NEVER, KeyRows, OrderedOperator, OrderedStep, in_result_order
@@ -180,7 +180,7 @@ class AbsenceOperator(OrderedOperator):
         self, keys: KeyRows, rows: pa.Table, base: Ints, reported: Ints, step: OrderedStep
     ) -> tuple[KeyRows, pa.Table, Ints, Ints]:
         """Take out the rows that announce keys; one that was not known is watched from then on."""
-        announces = whole(rows[self.announced]).fill_null(False).to_numpy(zero_copy_only=False)
+        announces = flags(whole(rows[self.announced]))
         begins, some = keys.begins, np.flatnonzero(np.diff(keys.begins))
         times = np.full(rows.num_rows, step.moment.now_us or 0) if self.by_clock else rows[TIME].to_numpy()
         new = some[announces[begins[some]] & (base[some] == UNSET)]

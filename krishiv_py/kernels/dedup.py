@@ -202,9 +202,8 @@ class DedupOperator:
         self.keep_us = self.within + spec.options.allowed_lateness_us
         self.aside = spec.operation.duplicates == "side_output"
         self.layout = layout = Layout(spec)
-        working = dict(zip(spec.keys, layout.key_names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
-        self._columns = [working[n] for n in layout.result_schema.names]
-        self._late_columns = [working[n] for n in spec.late_columns] if self.aside else []
+        self._columns = [layout.working[n] for n in layout.result_schema.names]
+        self._late_columns = [layout.working[n] for n in spec.late_columns] if self.aside else []
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """Return the rows as they are."""
@@ -240,7 +239,7 @@ class DedupOperator:
         columns = [*(rows[k] for k in self.layout.key_names), unstamp(times, kind), until]
         columns.append(unstamp(rows[WRITTEN].to_numpy(), "timestamp"))
         types = [*self.layout.key_types, time_type(kind), time_type(kind), time_type("timestamp")]
-        names = [*keys, *(_free(n, keys) for n in ("passed_at", "kept_until", "last_update"))]
+        names = [*keys, *(Deduplication.free_name(n, keys) for n in ("passed_at", "kept_until", "last_update"))]
         return pick(pa.Table.from_arrays(columns, schema=pa.schema(list(zip(names, types, strict=True)))), stable_order(times))
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
@@ -292,10 +291,3 @@ class DedupOperator:
         reasons = pa.repeat(pa.scalar(DUPLICATE), rows.num_rows)
         notes = self.layout.refusal_notes(reasons, watermark_us)
         return pa.Table.from_arrays([*(rows[c] for c in self._late_columns), *notes], schema=self.layout.late_schema)
-
-
-def _free(name: str, taken: tuple[str, ...]) -> str:
-    """Return the name, or one like it that no column has."""
-    while name in {t.lower() for t in taken}:
-        name = f"state_{name}"
-    return name

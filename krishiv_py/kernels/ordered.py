@@ -27,7 +27,7 @@ from krishiv_py.arrays.types import Ints, Mask, last_rows, pick, values_at
 from krishiv_py.kernels.aggregates.base import shown_key
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
-from krishiv_py.kernels.results import StepResult
+from krishiv_py.kernels.results import StepResult, earliest
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.key_table import KeyTable
 from krishiv_py.kernels.state.store import WRITTEN, Bucket, ClockDeadline, Section
@@ -118,8 +118,7 @@ class OrderedOperator:
         self.layout = layout = Layout(spec)
         self.late_us = spec.options.allowed_lateness_us
         self.names = layout.key_names
-        working = dict(zip(spec.keys, self.names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
-        self.order_columns = [working[name] for name in order_by]
+        self.order_columns = [layout.working[name] for name in order_by]
         self.in_time = in_time
         self.held_schema = pa.schema([*layout.row_schema, pa.field(_ARRIVED, pa.int64()), pa.field(DUE, pa.int64())])
         self.values = [*values, pa.field(LOOK, pa.int64()), pa.field(_CLOCK, pa.int64())]
@@ -221,8 +220,7 @@ class OrderedOperator:
     def late_table(self, rows: pa.Table, reasons: pa.Array, watermark_us: int) -> pa.Table:
         """Return rows of the operator in the late layout."""
         layout, spec = self.layout, self.layout.spec
-        working = dict(zip(spec.keys, self.names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
-        columns = [rows[working[name]] for name in spec.late_columns]
+        columns = [rows[layout.working[name]] for name in spec.late_columns]
         return pa.Table.from_arrays([*columns, *layout.refusal_notes(reasons, watermark_us)], schema=layout.late_schema)
 
     def shown_key(self, keys: pa.Table, place: int) -> str:
@@ -353,13 +351,11 @@ class OrderedStep:
 
     def result(self, results: pa.Table, late: pa.Table | None, counters: dict[str, int]) -> StepResult:
         """Return what the step gave, and when there is something to do without rows."""
-        held, look, late_us = self._held.earliest, self._looks.earliest, self.op.late_us
-        wakeups = [] if held is None else [held + 1 + late_us]
-        wakeups += [] if look is None else [look + late_us if self.op.in_time else look]
+        late_us = self.op.late_us
         ClockDeadline(self._by_clock.earliest).store(self.bucket)
         return StepResult(
             results,
-            min(wakeups, default=None),
+            earliest((self._held.earliest, late_us + 1), (self._looks.earliest, late_us if self.op.in_time else 0)),
             len(self._looks) + self.op.waiting_elsewhere(self.bucket),
             len(self._held) + len(self.table),
             results.num_rows,

@@ -27,13 +27,11 @@ class PreviousOperator(OrderedOperator):
         self.operation = spec.operation
         self.before = RowsBefore(spec.operation.before, spec.row_schema)
         super().__init__(spec, self.before.stored, spec.operation.order_by)
-        self.named = dict(zip(spec.keys, self.names, strict=True)) | dict(
-            zip(self.layout.own, self.layout.own_names, strict=True)
-        )
 
     def run(self, step: OrderedStep, keys: KeyRows, rows: pa.Table) -> tuple[pa.Table, pa.Table | None, dict[str, int]]:
         """See :class:`~krishiv_py.kernels.ordered.OrderedOperator`."""
-        users = pa.table([rows[name] for name in self.named.values()], names=list(self.named))
+        named = self.layout.working
+        users = pa.table([rows[name] for name in named.values()], names=list(named))
         columns, stored = self.before.of(users, keys)
         order = in_result_order(
             keys.keys, self.names, np.repeat(np.arange(keys.n), np.diff(keys.begins)), rows[TIME].to_numpy()

@@ -223,6 +223,11 @@ class StepResult:
     wakeup_now_us: int | None = None
 
 
+def earliest(*moments: tuple[int | None, int]) -> int | None:
+    """Return the first of some moments, each so long after a time, of which there may be none."""
+    return min((time_us + after_us for time_us, after_us in moments if time_us is not None), default=None)
+
+
 class WindowOperator(Protocol):
     """A window kind. One instance serves all buckets; what it knows of a bucket is in the state it is given."""
 

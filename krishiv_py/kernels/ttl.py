@@ -24,9 +24,9 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import among, distinct, group, key_hashes
 from krishiv_py.arrays.ranges import split
 from krishiv_py.arrays.sorting import sorted_unique
-from krishiv_py.arrays.types import Ints, largest_of, pick
+from krishiv_py.arrays.types import Ints, largest_of, pick, with_column
 from krishiv_py.kernels.columns.layout import START, TIME, Layout
-from krishiv_py.kernels.results import StepResult, WindowOperator
+from krishiv_py.kernels.results import StepResult, WindowOperator, earliest
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Runs, Section
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
@@ -107,8 +107,8 @@ class Expiring:
             counters={**done.counters, "ttl_dropped": dropped},
             open_windows=sizes.open_windows,
             open_rows=sizes.open_rows,
-            wakeup_us=_earlier(sizes.wakeup_us, wakeup if self.by_event else None),
-            wakeup_now_us=_earlier(sizes.wakeup_now_us, None if self.by_event else wakeup),
+            wakeup_us=earliest((sizes.wakeup_us, 0), (wakeup if self.by_event else None, 0)),
+            wakeup_now_us=earliest((sizes.wakeup_now_us, 0), (None if self.by_event else wakeup, 0)),
         )
 
     def state(self, bucket: Bucket) -> pa.Table:
@@ -217,8 +217,7 @@ class _TouchLog:
         """Return the latest touch of every key."""
         groups = group([touches[k] for k in self._names], touches.num_rows)
         latest = largest_of(groups.ids, touches[_STAMP].to_numpy(), groups.n, UNSET)
-        heads = pick(touches, groups.first)
-        return heads.set_column(1, self._of.touch_schema.field(1), pa.array(latest))
+        return with_column(pick(touches, groups.first), _STAMP, pa.array(latest))
 
     def _compact(self, touches: pa.Table, oldest: bool) -> pa.Table:
         """Return the latest touches, without those of keys that expired at an earlier check."""
@@ -268,10 +267,6 @@ class ExpiringOperator(Expiring):
 
     def _drop(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         return self._keys.drop_keys(bucket, dead, moment)
-
-
-def _earlier(left: int | None, right: int | None) -> int | None:
-    return right if left is None else left if right is None else min(left, right)
 
 
 _GRAVE = "grave"

@@ -700,11 +700,13 @@ def latest_expected(watermark_us: int, begun_us: int | None, options: QueryOptio
 
 def late_by_event(times: Ints, watermark_us: int | Ints, lateness_us: int) -> Mask:
     """Rule "event": late when ``t < W - L``."""
-    return times < floor_each(watermark_us, lateness_us)
+    late: Mask = times < floor_each(watermark_us, lateness_us)
+    return late
 
 
 def late_by_window(last_ends: Ints, watermark_us: int | Ints, lateness_us: int) -> Mask:
     """Rule "window": late when even the last window of the row has ``end + L <= W``."""
     if isinstance(watermark_us, int) and watermark_us == UNSET:
         return np.zeros(len(last_ends), np.bool_)
-    return last_ends <= floor_each(watermark_us, lateness_us)
+    late: Mask = last_ends <= floor_each(watermark_us, lateness_us)
+    return late

@@ -13,6 +13,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.types import with_column
 from krishiv_py.kernels.changes.net import without_unchanged
 from krishiv_py.kernels.columns.layout import Layout, handed_columns
 from krishiv_py.kernels.columns.steps import prefixed
@@ -157,16 +158,14 @@ class WholeOperator(WrappingOperator):
             for name in names:
                 results = _without(results, name, lacks)
         for name in self.shown:
-            index = results.column_names.index(name)
-            results = results.set_column(index, results.schema.field(index), complete)
+            results = with_column(results, name, complete)
         if self.spec.blind_us == UNSET or self.spec.operation.kind == "count" or "window_start" not in results.column_names:
             return results
         first = -(-self.spec.blind_us // self.spec.tick_us)
         lacks = pc.less(results["window_start"].cast(pa.int64()), pa.scalar(first, pa.int64()))
         for name in [call.output_name for call in self.spec.aggs]:
             if name in self.shown:
-                index = results.column_names.index(name)
-                results = results.set_column(index, results.schema.field(index), pc.and_(results[name], pc.invert(lacks)))
+                results = with_column(results, name, pc.and_(results[name], pc.invert(lacks)))
             elif name not in self.hidden:
                 results = _without(results, name, lacks)
         return results
@@ -174,9 +173,8 @@ class WholeOperator(WrappingOperator):
 
 def _without(results: pa.Table, name: str, lacks: pa.ChunkedArray) -> pa.Table:
     """Return results without some values of a column."""
-    index = results.column_names.index(name)
-    field = results.schema.field(index)
-    return results.set_column(index, field, pc.if_else(lacks, pa.scalar(None, field.type), results.column(index)))
+    column = results[name]
+    return with_column(results, name, pc.if_else(lacks, pa.scalar(None, column.type), column))
 
 
 @attrs.define

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.types import numpy_type
+from krishiv_py.arrays.types import flags, numpy_type
 from krishiv_py.errors import ExpressionError, SchemaError
 from krishiv_py.functions.computing import text
-from krishiv_py.functions.computing.text import Converted, flags
+from krishiv_py.functions.computing.text import Converted
 from krishiv_py.functions.computing.values import (
     INSTANT,
     LOCAL,

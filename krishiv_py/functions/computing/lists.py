@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, flags
 from krishiv_py.functions.computing.checks import alike, boolean, require
 from krishiv_py.functions.computing.compare import compare, plain, ranks
 from krishiv_py.functions.computing.dates import plus_months
@@ -146,8 +146,7 @@ def shared(a: Lists, b: Lists) -> Mask:
 def equal_elements(lists: Lists, needles: pa.Array) -> Mask:
     """Return which elements equal the value of their row."""
     same = compare("==", lists.items, needles.take(pa.array(lists.rows)))
-    equal: Mask = pc.fill_null(same, False).to_numpy(zero_copy_only=False)
-    return equal
+    return flags(same)
 
 
 def listed_in(value: Value, ascending: bool, nulls_first: bool) -> Value:
@@ -184,7 +183,7 @@ def truths(value: Value, n: int) -> tuple[Mask, Mask]:
     held = boolean(value)
     if isinstance(held, pa.Scalar):
         held = pa.repeat(held, n)
-    return pc.fill_null(held, False).to_numpy(zero_copy_only=False), held.is_null().to_numpy(zero_copy_only=False)
+    return flags(held), held.is_null().to_numpy(zero_copy_only=False)
 
 
 def item_of(value: Value, index: Value) -> Value:
@@ -261,7 +260,7 @@ def has_element(value: Value, wanted: Value) -> Value:
     parents = pc.list_parent_indices(column)
     same = compare("==", pc.list_flatten(column), needles.take(parents))
     rows = parents.to_numpy(zero_copy_only=False)
-    hits = np.bincount(rows[pc.fill_null(same, False).to_numpy(zero_copy_only=False)], minlength=n) > 0
+    hits = np.bincount(rows[flags(same)], minlength=n) > 0
     open_ = np.bincount(rows[same.is_null().to_numpy(zero_copy_only=False)], minlength=n) > 0
     missing = pc.or_(column.is_null(), needles.is_null()).to_numpy(zero_copy_only=False)
     return joined(pa.array(hits, mask=missing | (open_ & ~hits)), single)

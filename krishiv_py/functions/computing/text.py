@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.types import flags as flags
 from krishiv_py.arrays.types import numpy_type
 from krishiv_py.functions.computing.values import LOCAL, Mask, is_timestamp
 
@@ -44,12 +45,6 @@ _EXACT: Final = decimal.Context(prec=120, rounding=decimal.ROUND_HALF_UP, Emax=9
 def trimmed(column: pa.Array) -> pa.Array:
     """Without blanks and control characters around."""
     return pc.utf8_trim(column, characters=_BLANKS)
-
-
-def flags(mask: Any) -> Mask:
-    """An Arrow mask in NumPy; null is false."""
-    plain: Mask = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
-    return plain
 
 
 def _bad(ok: Any) -> Mask:

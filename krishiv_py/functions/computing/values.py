@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.types import doubles
+from krishiv_py.arrays.types import doubles, flags
 from krishiv_py.types import MAX_DECIMAL_DIGITS, type_text
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -188,7 +188,7 @@ def first_true(mask: Value) -> int | None:
     """The first row for which a mask is true."""
     if isinstance(mask, pa.Scalar):
         return 0 if mask.as_py() else None
-    rows = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False))
+    rows = np.flatnonzero(flags(mask))
     return int(rows[0]) if len(rows) else None
 
 

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import Spread
 from krishiv_py.arrays.ranges import Ranges, expand, portions, running
-from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow, doubles, run_begins
+from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow, doubles, run_begins, whole
 from krishiv_py.errors import OperatorError, shown
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.checks import overridden_since
@@ -265,12 +265,7 @@ def any_ranges(
     with regrouped(long):
         parts.append(_doubled(create, merge, values, times, r.low[long], r.high[long]))
     order = pa.array(np.argsort(np.concatenate([short, long])))
-    return [pa.concat_arrays([as_array(x) for x in pair]).take(order) for pair in zip(*parts, strict=True)]
-
-
-def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array."""
-    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+    return [pa.concat_arrays([whole(x) for x in pair]).take(order) for pair in zip(*parts, strict=True)]
 
 
 def _expanded(create: Create, types: list[pa.DataType], values: pa.Array | None, times: Ints, r: Ranges) -> list[pa.Array]:
@@ -283,7 +278,7 @@ def _expanded(create: Create, types: list[pa.DataType], values: pa.Array | None,
             parts.append(create(Rows(taken, times[rows], ids, stop - start)))
     if not parts:
         return [pa.array([], t) for t in types]
-    return [pa.concat_arrays([as_array(p[i]) for p in parts]) for i in range(len(types))]
+    return [pa.concat_arrays([whole(p[i]) for p in parts]) for i in range(len(types))]
 
 
 def _doubled(create: Create, merge: Merge, values: pa.Array | None, times: Ints, low: Ints, high: Ints) -> list[pa.Array]:
@@ -299,7 +294,7 @@ def _doubled(create: Create, merge: Merge, values: pa.Array | None, times: Ints,
         return int(np.flatnonzero((low <= base + row) & (base + row < high))[0])
 
     with regrouped(holding):
-        table = [as_array(p) for p in create(Rows(picked, times[base:end], np.arange(n, dtype=np.int64), n))]
+        table = [whole(p) for p in create(Rows(picked, times[base:end], np.arange(n, dtype=np.int64), n))]
     low_rows, lengths = low - base, high - low
     doubled = [pa.nulls(q, p.type) for p in table]
     some = np.zeros(q, np.bool_)
@@ -328,7 +323,7 @@ def _in_pairs(merge: Merge, partials: list[pa.Array], left: Ints, right: Ints) -
     """Lines `left` and `right` of partials merged."""
     order = pa.array(np.column_stack([left, right]).ravel())
     merged = merge([p.take(order) for p in partials], np.repeat(np.arange(len(left)), 2), len(left))
-    return [as_array(p) for p in merged]
+    return [whole(p) for p in merged]
 
 
 class ListLimit(Protocol):
@@ -472,8 +467,8 @@ _SHORTCUTS: Final[dict[str, frozenset[str]]] = {
 
 
 @attrs.frozen
-class OneValue(AggKernel):
-    """An aggregate whose partial is its result so far, in the type of the values; null without any.
+class OfType(AggKernel):
+    """An aggregate that gives one of its values.
 
     Attributes
     ----------
@@ -484,12 +479,17 @@ class OneValue(AggKernel):
     type: pa.DataType
 
     @property
-    def partial_types(self) -> list[pa.DataType]:
-        return [self.type]
-
-    @property
     def result_type(self) -> pa.DataType:
         return self.type
+
+
+@attrs.frozen
+class OneValue(OfType):
+    """An aggregate whose partial is its result so far, in the type of the values; null without any."""
+
+    @property
+    def partial_types(self) -> list[pa.DataType]:
+        return [self.type]
 
     def create(self, rows: Rows) -> list[pa.Array]:
         assert rows.values is not None

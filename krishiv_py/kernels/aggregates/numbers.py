@@ -547,24 +547,17 @@ def _exact(columns: list[int | float | list[int] | None]) -> Fraction:
     return exact.as_fraction(wide) if isinstance(wide, list) else sum((Fraction(t) for t in terms if t), Fraction())  # type: ignore[arg-type]
 
 
-@computes(Stddev)
-def _stddev(call: Stddev, type_: pa.DataType) -> AggKernel:
-    return VarianceKernel(root=True)
+_SPREADS: Final = {
+    Stddev: VarianceKernel(root=True),
+    SampleVariance: VarianceKernel(root=False),
+    StddevPop: VarianceKernel(root=True, least=1),
+    VarPop: VarianceKernel(root=False, least=1),
+}
 
 
-@computes(SampleVariance)
-def _variance(call: SampleVariance, type_: pa.DataType) -> AggKernel:
-    return VarianceKernel(root=False)
-
-
-@computes(StddevPop)
-def _stddev_pop(call: StddevPop, type_: pa.DataType) -> AggKernel:
-    return VarianceKernel(root=True, least=1)
-
-
-@computes(VarPop)
-def _var_pop(call: VarPop, type_: pa.DataType) -> AggKernel:
-    return VarianceKernel(root=False, least=1)
+@computes(*_SPREADS)
+def _spread(call: Stddev | SampleVariance | StddevPop | VarPop, type_: pa.DataType) -> AggKernel:
+    return _SPREADS[type(call)]
 
 
 @attrs.frozen

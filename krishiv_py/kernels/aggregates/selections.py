@@ -17,6 +17,7 @@ from krishiv_py.errors import ExpressionError
 from krishiv_py.kernels.aggregates.base import (
     AggKernel,
     ListLimit,
+    OfType,
     OneValue,
     OrderedInput,
     Rows,
@@ -127,21 +128,16 @@ class Extreme(OneValue):
 
 
 @attrs.frozen
-class ByTime(AggKernel):
+class ByTime(OfType):
     """first or last non-null value by event time; among equal times the earlier (later) arrival."""
 
     in_order: ClassVar[bool] = True
 
-    type: pa.DataType
     side: Literal["min", "max"]
 
     @property
     def partial_types(self) -> list[pa.DataType]:
         return [pa.int64(), self.type]
-
-    @property
-    def result_type(self) -> pa.DataType:
-        return self.type
 
     def create(self, rows: Rows) -> list[pa.Array]:
         assert rows.values is not None
@@ -213,19 +209,14 @@ def _last(call: Last, type_: pa.DataType) -> AggKernel:
 
 
 @attrs.frozen
-class ModeKernel(AggKernel):
+class ModeKernel(OfType):
     """The most frequent value, of several the smallest; partials hold the distinct values and how often each occurred."""
 
     keeps: ClassVar[str] = "the distinct values"
-    type: pa.DataType
 
     @property
     def partial_types(self) -> list[pa.DataType]:
         return [pa.list_(self.type), pa.list_(pa.int64())]
-
-    @property
-    def result_type(self) -> pa.DataType:
-        return self.type
 
     def _counted(self, values: pa.Array, counts: Ints, ids: Ints, n: int) -> list[pa.Array]:
         rank, ordered = ranks(normal_key(values))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.types import Ints
+from krishiv_py.arrays.types import Ints, whole
 from krishiv_py.connectors.fit import copied_array, unpacked
 from krishiv_py.errors import (
     RAISED,
@@ -138,14 +138,11 @@ def _as_arrow(given: Any) -> pa.Array:
     """Return what a function returned as one array."""
     if hasattr(given, "to_arrow"):  # of Polars
         given = given.to_arrow()
-    if isinstance(given, pa.ChunkedArray):
-        return given.combine_chunks() if given.num_chunks != 1 else given.chunk(0)
-    if isinstance(given, pa.Array):
-        return given
+    if isinstance(given, (pa.Array, pa.ChunkedArray)):
+        return whole(given)
     if isinstance(given, (pa.Scalar, str, bytes)) or not hasattr(given, "__len__"):
         raise TypeError(f"it returned a {type(given).__name__}, and no column")
-    array = pa.array(given, from_pandas=True) if type(given).__module__.startswith("pandas") else pa.array(given)
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    return whole(pa.array(given, from_pandas=True) if type(given).__module__.startswith("pandas") else pa.array(given))
 
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
@@ -159,8 +156,7 @@ def variable(expr: LambdaVar, batch: Rows) -> pa.Array:
     if index < 0:
         hint = "use it in the function only"
         raise ExpressionError(f"{expr.name!r} is the parameter of a function of elements", got="used outside of it", hint=hint)
-    column = batch.column(index)
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return whole(batch.column(index))
 
 
 @attrs.frozen(eq=False)
@@ -294,8 +290,7 @@ def _column(expr: Col, batch: Rows) -> pa.Array:
     index = batch.schema.get_field_index(expr.name)  # `schema.names` makes a list: slow on thousands of columns
     if index < 0:
         raise unknown_column(expr.name, batch.schema.names, "expression")
-    column = batch.column(index)
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return whole(batch.column(index))
 
 
 def _chain(expr: BinOp, batch: Rows) -> Value:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import WHOLE_BYTES, by_groups, joined, too_much
-from krishiv_py.arrays.types import Ints, Mask
+from krishiv_py.arrays.types import Ints, Mask, with_column
+from krishiv_py.arrays.types import whole as whole
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
 from krishiv_py.kernels.aggregates.base import FailingPlace, blame_too_long, first_of, shown_key
 from krishiv_py.kernels.columns.evaluate import expr_type
@@ -149,6 +150,12 @@ class Layout:
         )
         self.partial_names = [[f"p{i}_{j}" for j in range(len(k.partial_types))] for i, k in enumerate(self.kernels)]
         self.reasons = pa.array(LATE_REASONS)
+
+    @cached_property
+    def working(self) -> dict[str, str]:
+        """Return what the columns that a row keeps, keys and its own, are called in tables of the operator."""
+        pairs = zip(self.spec.keys, self.key_names, strict=True), zip(self.own, self.own_names, strict=True)
+        return {name: inside for names in pairs for name, inside in names}
 
     @cached_property
     def row_bytes(self) -> int | None:
@@ -324,14 +331,6 @@ def merges_only(spec: OperatorSpec) -> bool:
     return spec.operation.sums and spec.operation.fires_plainly(spec.options)
 
 
-def whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
-
-
 _START = "window_start"
 
 
@@ -409,6 +408,5 @@ def noted_whole(layout: Layout, partials: pa.Table, known: Mask, mark: str) -> p
     """
     for call, (name, *_) in zip(layout.spec.aggs, layout.partial_names, strict=True):
         if isinstance(call, WholeSince) and call.output_name == mark:
-            place = partials.schema.get_field_index(name)
-            partials = partials.set_column(place, partials.schema.field(place), pa.array(known))
+            partials = with_column(partials, name, pa.array(known))
     return partials

@@ -21,7 +21,7 @@ from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.columns.layout import TIME, Layout, place_of
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.joins.sides import GIVEN, MET, NUMBER, BatchRows, JoinOperator, JoinProgress, SideState
-from krishiv_py.kernels.results import StepResult
+from krishiv_py.kernels.results import StepResult, earliest
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.time_log import SpanLog, WantedSpans
@@ -335,10 +335,7 @@ class IntervalJoinOperator(JoinOperator):
     def _wakeup(self, left: SideState, right: SideState) -> int | None:
         """Return the next watermark at which a row leaves."""
         after = self.join.upper_us, -self.join.lower_us
-        wakeups = [
-            h.log.next + a + self.late_us + 1 for h, a in zip((left, right), after, strict=True) if h.log.next is not None
-        ]
-        return min(wakeups, default=None)
+        return earliest(*((half.log.next, us + self.late_us + 1) for half, us in zip((left, right), after, strict=True)))
 
     def drop_keys(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         """See :class:`~krishiv_py.kernels.ttl.KeyDropping`; counts rows that had met nobody."""

@@ -8,12 +8,11 @@ from collections.abc import Callable
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import key_hashes, normal_key
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, Mask, flags_at, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, pick, whole
 from krishiv_py.kernels.columns.evaluate import evaluate
 from krishiv_py.kernels.columns.times import bounds_of, stamp
 from krishiv_py.kernels.joins.interval import NOBODY, Pairs, same_keys
@@ -106,7 +105,7 @@ class Lookup:
         if self.how == "left":
             pairs = _with_all(pairs, batch.num_rows)
         right = pa.array(pairs.right, mask=pairs.right == NOBODY)
-        columns = [_one(pick(table[column], right)) for column, _ in self.columns]
+        columns = [whole(pick(table[column], right)) for column, _ in self.columns]
         kept = [pick(c, pairs.left) for c in batch.columns]
         return pa.RecordBatch.from_arrays([*kept, *columns], names=[*batch.schema.names, *(name for _, name in self.columns)])
 
@@ -129,7 +128,7 @@ class Lookup:
     @staticmethod
     def _valid(validity: Validity, batch: pa.RecordBatch, table: pa.Table, pairs: Pairs) -> Mask:
         stamped = stamp(batch.column(validity.at), validity.at_kind)
-        (starts, begins), (ends, stays) = (bounds_of(_one(table[n]), validity.kind) for n in (validity.starts, validity.ends))
+        (starts, begins), (ends, stays) = (bounds_of(whole(table[n]), validity.kind) for n in (validity.starts, validity.ends))
         times = stamped.times[pairs.left]
         begun = begins[pairs.right] | (starts[pairs.right] <= times)
         open_ = stays[pairs.right] | (times < ends[pairs.right])
@@ -144,12 +143,3 @@ def _with_all(pairs: Pairs, n: int) -> Pairs:
     left = np.concatenate([pairs.left, some])
     order = stable_order(left)
     return Pairs(left[order], np.concatenate([pairs.right, np.full(len(some), NOBODY)])[order])
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return pc.take(column, pa.array([], pa.int64())).combine_chunks() if not len(column) else _joined(column)
-
-
-def _joined(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined

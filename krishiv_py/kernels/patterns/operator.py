@@ -59,8 +59,6 @@ class PatternOperator(OrderedOperator):
         self.more += [pa.field(_QUIET, pa.int64())] if quiet else []
         rows = [f for f in self.layout.row_schema if f.name not in self.names]
         self.log_fields = [*rows, *self.more]
-        working = dict(zip(self.layout.own, self.layout.own_names, strict=True))
-        self.user_names = {**dict(zip(spec.keys, self.names, strict=True)), **working}
         chain = operation.pattern
         kind, name = operation.skip
         self.settings = Settings(
@@ -99,8 +97,8 @@ class PatternOperator(OrderedOperator):
 
     def users(self, rows: pa.Table) -> pa.Table:
         """Return rows under the names that users know, with the hidden columns."""
-        names = [*self.user_names, *(f.name for f in self.more if f.name in rows.column_names)]
-        return pa.table([rows[self.user_names.get(name, name)] for name in names], names=names)
+        names = [*self.layout.working, *(f.name for f in self.more if f.name in rows.column_names)]
+        return pa.table([rows[self.layout.working.get(name, name)] for name in names], names=names)
 
     def state(self, bucket: Bucket) -> pa.Table:
         """Return for each key where its oldest undecided start is, when it is decided at the latest, and the rows that wait."""
@@ -438,7 +436,7 @@ class _Searches:
         number = values_at(by_key, parent.number[of[by_key]] + place + 1, len(of))
         parent.number = parent.number + counts
         users, names = op.users(self.rows), pa.array(list(op.steps))
-        own = [pick(whole(users[f.name]), views.rows) for f in op.layout.result_schema if f.name in op.user_names]
+        own = [pick(whole(users[f.name]), views.rows) for f in op.layout.result_schema if f.name in op.layout.working]
         return [*own, names.take(pa.array(views.steps)), pa.array(number[views.ids])]
 
     def _late(self, found: list[Found]) -> pa.Table | None:

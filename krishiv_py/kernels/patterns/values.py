@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from krishiv_py.arrays.ranges import expand
-from krishiv_py.arrays.types import Ints, Mask, last_rows, pick, values_at
+from krishiv_py.arrays.types import Ints, Mask, flags, last_rows, pick, values_at
 from krishiv_py.kernels.aggregates import Rows, kernel_for
-from krishiv_py.kernels.aggregates.base import as_array
 from krishiv_py.kernels.columns.evaluate import argument, evaluate, expr_type
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.patterns.search import Question
@@ -136,7 +134,7 @@ class Columns:
             assert arg is not None
             picked = argument(arg, call.where, _batch(pick(self.table, views.rows)))
         partials = kernel.create(Rows(picked, self.times[views.rows], views.ids, views.n))
-        return as_array(kernel.finish(partials))
+        return whole(kernel.finish(partials))
 
     def _at(self, call: AggCall, places: Ints) -> pa.Array:
         """Return the argument of a call in some rows, null where there is none."""
@@ -200,8 +198,7 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _true(values: pa.Array) -> Mask:
-    holds: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
-    return holds
+    return flags(values)
 
 
 def measure_type(measure: MatchExpr, schema: pa.Schema) -> pa.DataType:

@@ -163,7 +163,6 @@ class StepCalls:
         if not self.refused:
             return None
         layout, spec = self.layout, self.layout.spec
-        working = dict(zip(spec.keys, layout.key_names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
         places = np.array([place for _, place, _ in self.refused], np.int64)
         reasons = pa.array([reason for _, _, reason in self.refused], pa.string())
         whole_rows = places >= 0
@@ -172,11 +171,11 @@ class StepCalls:
         columns = []
         for name, type_ in zip(spec.late_columns, layout.late_schema.types, strict=False):
             if name in spec.keys:
-                columns.append(keys[working[name]])
+                columns.append(keys[layout.working[name]])
             elif rows is None:
                 columns.append(pa.nulls(len(places), type_))
             else:
-                columns.append(pc.if_else(pa.array(whole_rows), whole(rows[working[name]]), pa.scalar(None, type_)))
+                columns.append(pc.if_else(pa.array(whole_rows), whole(rows[layout.working[name]]), pa.scalar(None, type_)))
         notes = layout.refusal_notes(reasons, watermark_us)
         return pa.Table.from_arrays([*columns, *notes], schema=layout.late_schema)
 
@@ -251,9 +250,8 @@ class Calls(StepCalls):
     def _objects(self, rows: pa.Table) -> list[Any]:
         """Return rows as the objects that the function gets."""
         layout, spec = self.layout, self.layout.spec
-        working = dict(zip(spec.keys, layout.key_names, strict=True)) | dict(zip(layout.own, layout.own_names, strict=True))
-        visible = [f.name for f in spec.row_schema if f.name in working]
-        read, names = self._reader(visible), [working[name] for name in visible]
+        visible = [f.name for f in spec.row_schema if f.name in layout.working]
+        read, names = self._reader(visible), [layout.working[name] for name in visible]
         try:
             return read([rows[name] for name in names])
         except RAISED:  # of the constructor of a user's class

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.types import Ints, Mask, last_rows
+from krishiv_py.arrays.types import Ints, Mask, flags, last_rows
 from krishiv_py.errors import RAISED, OperatorError, failure_text, shown
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.ordered import NEVER, KeyRows
@@ -37,8 +37,7 @@ def timers_of(rows: KeyRows) -> tuple[Ints, pa.Array, Ints]:
 
 def by_clock(names: pa.Array) -> Mask:
     """Return which timers go by the clock."""
-    mask: Mask = pc.starts_with(names, CLOCK).to_numpy(zero_copy_only=False)
-    return mask
+    return flags(pc.starts_with(names, CLOCK))
 
 
 def last_writes(operation: Processing, rows: KeyRows) -> Ints:

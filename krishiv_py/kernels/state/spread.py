@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import buckets
-from krishiv_py.arrays.types import pick
+from krishiv_py.arrays.types import pick, with_column
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, Runs
 from krishiv_py.kernels.state.time_log import SpanLog, TimeLog
 from krishiv_py.kernels.state.timer_queue import DUE
@@ -229,9 +229,9 @@ def _spread_log(name: str, bucket: Bucket, target: Bucket, part_of: Part, arrive
         part = table if name in _MARKS else part_of(table, f"log {name} {place}")
         for column, base in bases.items():
             if base:
-                index, number = part.column_names.index(column), part[column]
+                number = part[column]
                 numbers = pc.if_else(pc.less(number, 0), number, pc.add(number, base))  # -1: it has none
-                part = part.set_column(index, part.schema.field(index), numbers)
+                part = with_column(part, column, numbers)
         return part
 
     if not entries:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.ranges import split
-from krishiv_py.arrays.types import pick
+from krishiv_py.arrays.types import pick, with_column
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.columns.layout import noted_whole, of_no_rows, rows_counted
 from krishiv_py.kernels.firing import custom_trigger_of
@@ -143,8 +143,7 @@ def with_unknown_totals(spec: OperatorSpec, bucket: Bucket, mark: str) -> None:
         partials = pick(partials, np.where(shown, entries.num_rows, np.arange(entries.num_rows)))
         partials = noted_whole(layout, partials, ~shown, mark)
         for name in partials.column_names:
-            place = entries.column_names.index(name)
-            entries = entries.set_column(place, entries.schema.field(place), partials[name])
+            entries = with_column(entries, name, partials[name])
         own.drop(window)
         own.append(window, entries)
 

@@ -34,7 +34,7 @@ from krishiv_py.arrays.types import Ints, Mask, as_arrow, flags_at, largest_of, 
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.columns.times import FixedAssigner
 from krishiv_py.kernels.firing import FiringOperator, FiringSpan
-from krishiv_py.kernels.results import StateTables, StepResult, renewed
+from krishiv_py.kernels.results import StateTables, StepResult, earliest, renewed
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, FiringProgress, Runs, remove_keys
 from krishiv_py.kernels.state.window_log import NEWEST, ROWS, WINDOW, KeyWindows, PairLog
@@ -297,8 +297,7 @@ class FixedOperator(FiringOperator):
         if not keep_us:
             return fires
         over = self.next_end(runs, watermark_us - keep_us)
-        moments = [m for m in (fires, None if over is None else over + keep_us) if m is not None]
-        return min(moments, default=None)
+        return earliest((fires, 0), (over, keep_us))
 
     def next_end(self, runs: Runs, after: int) -> int | None:
         """Return the next end of a window: at most two slices begin within a slide, so the first few names are enough."""

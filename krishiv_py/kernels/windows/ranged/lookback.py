@@ -28,12 +28,11 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import by_groups, first_come, group, group_numbers, too_much
 from krishiv_py.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, extremes, flags_at, pick
+from krishiv_py.arrays.types import Ints, Mask, extremes, flags, flags_at, pick
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.aggregates.base import lists
 from krishiv_py.kernels.columns.evaluate import evaluate
@@ -304,9 +303,7 @@ class MatchedPairs:
         sides = {"left": pa.array(left), "right": pa.array(right)}
         needed = sorted(columns_of(condition)) or ["left_" + next(iter(columns))]
         arrays = [pick(columns[n.split("_", 1)[1]], sides[n.split("_", 1)[0]]) for n in needed]
-        mask = pc.fill_null(evaluate(condition, pa.RecordBatch.from_arrays(arrays, names=needed)), False)
-        holds: Mask = mask.to_numpy(zero_copy_only=False)
-        return holds
+        return flags(evaluate(condition, pa.RecordBatch.from_arrays(arrays, names=needed)))
 
 
 def _finished(arrays: list[pa.Array], schema: pa.Schema, op: Op) -> pa.Table:

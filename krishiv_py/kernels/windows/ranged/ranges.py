@@ -30,7 +30,7 @@ from krishiv_py.arrays.ranges import Ranges
 from krishiv_py.arrays.types import Ints, Mask, totals_of
 from krishiv_py.errors import OperatorError, shown
 from krishiv_py.kernels.aggregates import AggKernel, Rows
-from krishiv_py.kernels.aggregates.base import FailingPlace, OrderedInput, as_array, regrouped
+from krishiv_py.kernels.aggregates.base import FailingPlace, OrderedInput, regrouped
 from krishiv_py.kernels.columns.layout import TIME, Bounds, Layout, place_of, whole
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.windows.lookback import DistinctWindows
@@ -236,5 +236,5 @@ def _partials(kernel: AggKernel, column: OrderedInput | None, times: Ints, r: Ra
     none = np.empty(0, np.int64)
     with regrouped(alone):
         parts.append(kernel.create(Rows(None if column is None else column.values.slice(0, 0), none, none, len(alone))))
-    both = [pa.concat_arrays([as_array(x) for x in pair]) for pair in zip(*parts, strict=True)]
+    both = [pa.concat_arrays([whole(x) for x in pair]) for pair in zip(*parts, strict=True)]
     return kernel.merge(both, np.concatenate([before, after, alone]), len(holes))

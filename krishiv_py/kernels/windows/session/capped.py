@@ -48,7 +48,18 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group, group_rows, key_hashes, rank
 from krishiv_py.arrays.ranges import Components, PairCodes, running_reach
 from krishiv_py.arrays.sorting import pair_order, sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, flags_at, largest_of, last_rows, least_of, pick, totals_of, values_at
+from krishiv_py.arrays.types import (
+    Ints,
+    Mask,
+    flags_at,
+    largest_of,
+    last_rows,
+    least_of,
+    pick,
+    totals_of,
+    values_at,
+    with_column,
+)
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.firing import FiringOperator
 from krishiv_py.kernels.results import SplitRows, StateTables, StepResult, counted, over_in_turn, split_late
@@ -363,8 +374,7 @@ class _Step:
         ids = numbers[sessions.ids[inside]]
         order = _arrival(picked)
         merged = self.rows.merge(pick(picked, order), ids[order], int(firing.sum()))
-        index = merged.schema.get_field_index(END)
-        return merged.set_column(index, merged.schema.field(index), pa.array(sessions.ends[firing]))
+        return with_column(merged, END, pa.array(sessions.ends[firing]))
 
     def _record(
         self,

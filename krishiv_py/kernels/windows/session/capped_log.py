@@ -50,7 +50,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group, group_rows
 from krishiv_py.arrays.ranges import Components, PairCodes, overlapping
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, Mask, flags_at, largest_of, last_rows, least_of, pick, values_at
+from krishiv_py.arrays.types import Ints, Mask, flags_at, largest_of, last_rows, least_of, pick, values_at, with_column
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
 from krishiv_py.kernels.windows.session.rows import END, FIRED, KIND, SEQ, START, Contents, NumberedResults, SessionRows
@@ -230,7 +230,7 @@ class HeadLog:
             "p": np.where(until == UNSET, UNSET, until + more_us),
         }
         for name, column in columns.items():
-            heads = heads.set_column(heads.column_names.index(name), name, pa.array(column))
+            heads = with_column(heads, name, pa.array(column))
         self._log.append(heads.filter(pa.array(known)))
 
     def clear(self) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Mask, flags_at, largest_of, last_rows, pick, values_at
+from krishiv_py.arrays.types import Mask, flags_at, largest_of, last_rows, pick, values_at, with_column
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.columns.layout import TIME, Layout, noted_whole, of_no_rows, rows_counted
 from krishiv_py.kernels.spec import OperatorSpec
@@ -245,9 +245,8 @@ def without_trigger(spec: OperatorSpec, bucket: Bucket, before: SessionsBefore) 
     waiting = rows.filter(pa.array(~over))
     if operator.mode == "retractions":
         standing = rows.filter(pa.array(shown & ~over))
-        column = standing.schema.get_field_index(KIND)
         kinds = pa.repeat(pa.scalar(STANDING, pa.int8()), standing.num_rows)
-        waiting = pa.concat_tables([waiting, standing.set_column(column, rows.schema.field(column), kinds)])
+        waiting = pa.concat_tables([waiting, with_column(standing, KIND, kinds)])
     for name in attrs.fields_dict(VisitNumbers):
         bucket.meta.pop(name, None)
     progress = SessionProgress(fired_at=before.watermark_us, closed_at=before.left_us)

@@ -175,6 +175,10 @@ class KeySpans:
     starts: Ints
     ends: Ints
 
+    def and_then(self, other: KeySpans) -> KeySpans:
+        """Return these and others."""
+        return KeySpans(*(np.concatenate([getattr(part, f.name) for part in (self, other)]) for f in attrs.fields(KeySpans)))
+
 
 class SideTable:
     """The side table of one bucket; `closed_at` is the point up to which sessions were closed."""
@@ -205,15 +209,7 @@ class SideTable:
 
     def joined(self, rows: KeySpans, after: int) -> tuple[Components, Ints]:
         """These rows and all entries of their keys that end after `after`, merged; and the component of every row."""
-        entries = self.of(rows.hashes, after)
-        parts = self.merged(
-            KeySpans(
-                *(
-                    np.concatenate(pair)
-                    for pair in ((rows.hashes, entries.hashes), (rows.starts, entries.starts), (rows.ends, entries.ends))
-                )
-            )
-        )
+        parts = self.merged(rows.and_then(self.of(rows.hashes, after)))
         return parts, parts.ids[: len(rows.starts)]
 
     def merged(self, spans: KeySpans) -> Components:

@@ -28,10 +28,10 @@ import pyarrow as pa
 from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.ranges import components
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
-from krishiv_py.arrays.types import Ints, Mask, flags_at, largest_of, pick, values_at
+from krishiv_py.arrays.types import Ints, Mask, flags_at, largest_of, pick, values_at, with_column
 from krishiv_py.errors import CheckpointError
 from krishiv_py.kernels.firing import FiringOperator
-from krishiv_py.kernels.results import SplitRows, StateTables, StepResult, split_late
+from krishiv_py.kernels.results import SplitRows, StateTables, StepResult, earliest, split_late
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, FiringProgress, with_written
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
@@ -234,23 +234,14 @@ class _Step:
             return []
         known = self.skeleton.merged(entries)
         hashes = values_at(known.ids, entries.hashes, known.n)
-        both = self.skeleton.merged(
-            KeySpans(
-                *(
-                    np.concatenate(pair)
-                    for pair in ((hashes, fresh.hashes), (known.starts, fresh.starts), (known.ends, fresh.ends))
-                )
-            )
-        )
+        both = self.skeleton.merged(KeySpans(hashes, known.starts, known.ends).and_then(fresh))
         grown = flags_at(both.ids[known.n :], both.n)
         wanted = np.flatnonzero(grown[both.ids[: known.n]] & (known.ends <= self.fired_at))
         if not len(wanted):
             return []
         recalled = self.fired.extract(HASH, hashes[wanted], known.ends[wanted])
         if self.op.mode == "retractions":
-            index = self.op.stored.get_field_index(KIND)
-            mark = self.op.stored.field(KIND)
-            recalled += [t.set_column(index, mark, pa.repeat(pa.scalar(STANDING, pa.int8()), t.num_rows)) for t in recalled]
+            recalled += [with_column(t, KIND, pa.repeat(pa.scalar(STANDING, pa.int8()), t.num_rows)) for t in recalled]
         return recalled
 
     def _settle(self, pool: pa.Table) -> pa.Table:
@@ -314,9 +305,5 @@ class _Step:
 
     def _wakeup(self) -> int | None:
         """Return the next watermark at which something fires or is forgotten."""
-        moments = []
-        if self.waiting.earliest is not None:
-            moments.append(self.waiting.earliest + self.op.firing_delay.wait_us)
-        if self.fired.earliest is not None:
-            moments.append(self.fired.earliest + self.op.firing_delay.keep_us)
-        return min(moments, default=None)
+        delay = self.op.firing_delay
+        return earliest((self.waiting.earliest, delay.wait_us), (self.fired.earliest, delay.keep_us))
