@@ -2,7 +2,7 @@
 
 Two million rows come in sends of 200 000, of 500 000 keys, with a checkpoint, into Parquet; the first send is not counted.
 Rounds of all plans take turns, and the median counts. CPU seconds are those of the whole process, from the second send to the
-last result. ``one change`` is the time of a send of a single change to tables of many and of few keys.
+last result. Of ``two changelogs, joined`` half of the rows change each side. ``one change`` is the time of a send of a single change to tables of many and of few keys.
 """
 
 from __future__ import annotations
@@ -37,6 +37,18 @@ def changed(keys: int = KEYS, rows: int = SEND) -> pa.RecordBatch:
     return pa.record_batch({"op": ops, **values})
 
 
+def of_two(keys: int = KEYS, rows: int = SEND) -> pa.RecordBatch:
+    """Return changes of two tables of so many keys: the rows of the left one name a key of the right one."""
+    ops = np.where(_DRAW.random(rows) < 0.1, "-D", "+U")
+    values = {name: _DRAW.integers(0, keys, rows) for name in ("id", "k")}
+    return pa.record_batch({"op": ops, **values, "v": _DRAW.random(rows), "left": _DRAW.random(rows) < 0.5})
+
+
+def _two_joined(stream: Any) -> Any:
+    left = stream.filter("left").select("op", "id", "k", "v").from_changelog("log", "id")
+    return left.join(stream.filter("not left").select("op", k="id", w="v").from_changelog("log", "k"), on="k")
+
+
 PLANS: Final[dict[str, tuple[Callable[[Any], Any], Callable[..., pa.RecordBatch]]]] = {
     "count and sum": (lambda s: s.key_by("user").agg(count(), sum_of("amount")), added),
     "changelog": (lambda s: s.from_changelog("log", "id"), changed),
@@ -45,6 +57,7 @@ PLANS: Final[dict[str, tuple[Callable[[Any], Any], Callable[..., pa.RecordBatch]
         lambda s: s.from_changelog("log", "id").join(s.from_changelog("log", "id").key_by("k").agg(count()), on="k"),
         changed,
     ),
+    "two changelogs, joined": (_two_joined, of_two),
     "newest": (lambda s: s.latest("user", by="amount"), added),
     "first three rows": (lambda s: s.key_by("user").top_rows(3, by="amount"), added),
 }

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.ranges import expand, portions
-from krishiv_py.arrays.sorting import numbered, stable_order
+from krishiv_py.arrays.sorting import hash_order, numbered, stable_order
 from krishiv_py.arrays.types import (
     Hashes,
     Ints,
@@ -370,7 +370,7 @@ class HashIndex:
     def of(cls, columns: list[pa.Array | pa.ChunkedArray], n_rows: int) -> HashIndex:
         """Return the index of rows with these key columns."""
         hashes = key_hashes(columns, n_rows)
-        order = stable_order(hashes)
+        order = hash_order(hashes)
         return cls(hashes[order], order)
 
     def rows(self, wanted: Ints) -> Ints:

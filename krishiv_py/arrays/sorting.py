@@ -46,6 +46,30 @@ def _by_halves(values: Ints) -> Ints:
     return order[np.argsort((values >> 16).astype(np.uint16)[order], kind="stable")]
 
 
+def hash_order(hashes: Ints) -> Ints:
+    """Positions by ascending hash; equal hashes keep their order.
+
+    Hashes are spread over all numbers of 64 bits, so their high bits tell nearly all of them apart: these are sorted with the
+    positions, and the few that are equal in them once more.
+    """
+    n = len(hashes)
+    if n < _SMALL:
+        return np.argsort(hashes, kind="stable")
+    bits = n.bit_length()
+    coded: Ints = ((hashes >> bits) << bits) | np.arange(n)
+    coded.sort()
+    order: Ints = coded & ((1 << bits) - 1)
+    ordered = hashes[order]
+    if (ordered[1:] >= ordered[:-1]).all():
+        return order
+    coded >>= bits
+    same = coded[1:] == coded[:-1]
+    tied = np.flatnonzero(np.append(False, same) | np.append(same, False))
+    members = order[tied]
+    order[tied] = members[np.lexsort((hashes[members], coded[tied]))]
+    return order
+
+
 def pair_order(major: Ints, minor: Ints) -> Ints:
     """Positions by `major`, then by `minor`; equal pairs keep their order."""
     if len(major) < _SMALL:

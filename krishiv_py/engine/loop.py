@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import pick
 from krishiv_py.engine.stage import StageInput, StageOperator, StageOutput
 from krishiv_py.kernels.columns.layout import Layout, whole
@@ -56,6 +58,9 @@ def in_order(rows: pa.Table, arrives_by: Sequence[str]) -> pa.Table:
     if rows.num_rows < 2 or not arrives_by:
         return rows
     names = rows.column_names
+    if len(arrives_by) == 1 and pa.types.is_signed_integer((only := rows[arrives_by[0]]).type) and not only.null_count:
+        values = only.to_numpy().astype(np.int64, copy=False)
+        return rows if (values[1:] >= values[:-1]).all() else pick(rows, stable_order(values))
     keys: list[tuple[str, str]] = []
     for name in arrives_by:
         if rows[name].null_count:  # false sorts before true

@@ -221,8 +221,8 @@ class TableMethods(OptionMethods):
 def _identifying_columns(side: Side, names: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the columns that tell the rows of a side apart, as a join calls them; None where nothing known does."""
     source = source_of(side.mark)
-    if not isinstance(source, Stage) or not source.operation.takes_changes or source.operation.nature.joins:
-        return None
+    if not isinstance(source, Stage) or source.operation.apart_by != ((),):
+        return None  # else a key has one row
     called = dict(zip(side.others, names, strict=True)) | {key: key for key in side.keys}
     keys = [key if traced(prefix_of(side.mark), key) == key else None for key in source.operation.keys]
     return None if None in keys or not set(keys) <= called.keys() else tuple(called[str(key)] for key in keys)

@@ -216,6 +216,7 @@ class ChangelogOperator(TableOperator):
         last = decided.last
         if not len(last):
             return
+        last = last[stable_order(touched.ranks[decided.of[last]])]  # the table has its rows in order of their hashes
         of, up, rows = decided.of[last], decided.up[last], pick(decided.rows, last)
         stays = up | bool(self.sequence)
         gone = np.full(len(last), _NEVER)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group, places_among
-from krishiv_py.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.changes.net import comparable
@@ -21,12 +21,18 @@ ROWS: Final = "__rows"
 """The number of equal rows; negative for rows that are taken back."""
 
 
+def counts_of(ids: Ints, counts: Ints, n: int) -> Ints:
+    """Return the sum of the counts of each of `n` groups."""
+    total = np.zeros(n, np.int64)
+    np.add.at(total, ids, counts)
+    return total
+
+
 def counted(rows: pa.Table, ids: Ints) -> tuple[pa.Table, Ints]:
     """Return rows of the keys `ids`, equal ones once with their number, without those of which none is left; and their keys."""
     values = [comparable(rows[name]) for name in rows.column_names if name not in (ROWS, HASH)]
     groups = group([ids, *values], rows.num_rows)
-    total = np.zeros(groups.n, np.int64)
-    np.add.at(total, groups.ids, rows[ROWS].to_numpy())
+    total = counts_of(groups.ids, rows[ROWS].to_numpy(), groups.n)
     left = np.flatnonzero(total != 0)
     left = left[stable_order(groups.first[left])]  # in order of arrival
     place = rows.column_names.index(ROWS)
@@ -117,10 +123,14 @@ class CountedLog:
         What its tables are called.
     keys, own : list of pyarrow.Field
         The columns of the key, and the others.
+    ids : list of str, optional
+        The columns that tell rows of a key apart, if some are known to.
     """
 
-    def __init__(self, bucket: Bucket, name: str, keys: list[pa.Field], own: list[pa.Field]) -> None:
-        self.names, self.own = [field.name for field in keys], [field.name for field in own]
+    def __init__(
+        self, bucket: Bucket, name: str, keys: list[pa.Field], own: list[pa.Field], ids: list[str] | None = None
+    ) -> None:
+        self.names, self.own, self._ids = [field.name for field in keys], [field.name for field in own], ids
         self.schema = pa.schema([pa.field(HASH, pa.int64()), *keys, *own, pa.field(ROWS, pa.int64())])
         self._log = KeyedLog(bucket, name, self.schema, self._compact)
 
@@ -138,21 +148,34 @@ class CountedLog:
         self.append(touched, now.added(before.negative()) if missing else came)
         return before, now, missing
 
-    def lookup(self, touched: TouchedKeys, some: Mask | None = None) -> CountedRows:
-        """Return the rows of some keys, all of them or `some`."""
-        wanted = np.ones(touched.n, np.bool_) if some is None else some
-        rows = self._log.lookup(sorted_unique(touched.hashes[wanted]))
+    def lookup(self, touched: TouchedKeys) -> CountedRows:
+        """Return the rows of some keys."""
+        return CountedRows.of_table(*self.entries(touched))
+
+    def entries(self, touched: TouchedKeys, some: Mask | None = None) -> tuple[pa.Table, Ints]:
+        """Return what was appended of some keys, all of them or `some`, and the key of each."""
+        rows = self._log.lookup(touched.hashes_of(some))
         ids = np.zeros(rows.num_rows, np.int64)
         if self.names:
             ids = places_among(self.names, touched.keys, rows)
-        mine = np.flatnonzero(ids >= 0)  # others have the hash of one of these keys
-        mine = mine[wanted[ids[mine]]]
-        return CountedRows.of_table(pick(rows, mine).select([*self.own, ROWS]), ids[mine])
+        mine = ids >= 0  # others have the hash of one of these keys
+        if some is not None:
+            mine &= some[ids]
+        rows = rows.select([*self.own, ROWS])
+        return (rows, ids) if mine.all() else (pick(rows, np.flatnonzero(mine)), ids[mine])
 
     def append(self, touched: TouchedKeys, fresh: CountedRows) -> None:
         """Add what came, and what is taken back."""
-        keys = pick(touched.keys.select(self.names), fresh.of).columns if self.names else []
-        columns = [pa.array(touched.hashes[fresh.of]), *keys, *fresh.rows.columns]
+        self.extend(touched, fresh.rows.drop_columns([ROWS]), np.arange(len(fresh.of)), fresh.of, fresh.counts)
+
+    def extend(self, touched: TouchedKeys, rows: pa.Table, places: Ints, of: Ints, counts: Ints) -> None:
+        """Add entries: of the keys `of` some `rows` by their places, and how many of each."""
+        if not len(of):
+            return
+        order = stable_order(touched.ranks[of])  # the log has its rows in order of their hashes
+        places, of, counts = places[order], of[order], counts[order]
+        keys = pick(touched.keys.select(self.names), of).columns if self.names else []
+        columns = [pa.array(touched.hashes[of]), *keys, *pick(rows, places).columns, pa.array(counts)]
         self._log.append(pa.Table.from_arrays(columns, schema=self.schema))
 
     def written(self) -> tuple[pa.Table, CountedRows]:
@@ -168,5 +191,23 @@ class CountedLog:
         return self._log.remove(dead.hashes, dead.rows)
 
     def _compact(self, rows: pa.Table, oldest: bool) -> pa.Table:
+        counts = rows[ROWS].to_numpy()
+        if self._ids is not None:
+            return self._newest(rows, counts, oldest=oldest)
+        if (counts > 0).all():  # nothing is taken back
+            return rows
         groups = group([rows[k] for k in self.names], rows.num_rows)
         return counted(rows, groups.ids)[0]
+
+    def _newest(self, rows: pa.Table, counts: Ints, *, oldest: bool) -> pa.Table:
+        """Return of each row the last entry that adds it, and the first that takes it back while something older is left."""
+        assert self._ids is not None
+        groups = group([rows[name] for name in (*self.names, *self._ids)], rows.num_rows)
+        last = np.empty(groups.n, np.int64)
+        last[groups.ids] = np.arange(rows.num_rows)
+        kept = counts > 0
+        kept[kept] = last[groups.ids[kept]] == np.flatnonzero(kept)
+        if not oldest:
+            first = groups.first[counts[groups.first] < 0]
+            kept[first] = True
+        return pick(rows, np.flatnonzero(kept))

@@ -1,9 +1,9 @@
 """Regular joins (SEMANTICS §16.7): both sides are tables, and so are the results; a batch gives what changes of them.
 
-The rows of both sides stay in state, equal ones once with their number. What a batch adds and takes back meets the rows of the
-other side, which are looked up by key::
+The rows of both sides stay in state. What a batch adds and takes back meets the rows of the other side, which are looked up by
+key. A result is a pair of rows, so it has changed where one of these has::
 
-    changes     left × right as it is now,  left as it was × right
+    changes     changed left rows × right rows,  other left rows × changed right rows
     outer       a left row is given with nulls while its key has no right row
 
 So a change costs as many rows as it meets, whatever else is in state.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,8 +22,9 @@ from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.errors import PlanError
-from krishiv_py.kernels.changes.counted import ROWS, CountedLog, CountedRows, counted
-from krishiv_py.kernels.changes.net import signed_changes
+from krishiv_py.kernels.changes.counted import ROWS, CountedLog
+from krishiv_py.kernels.changes.net import kinds_of, update_kinds, without_unchanged
+from krishiv_py.kernels.changes.sides import SideRows, side_rows
 from krishiv_py.kernels.changes.table import TableChange, TableOperator
 from krishiv_py.kernels.changes.touched import TouchedKeys
 from krishiv_py.kernels.columns.layout import Layout
@@ -34,6 +36,37 @@ from krishiv_py.plan.sides import LEFT
 
 _GIVEN_ALONE: Final = {"left": (True, False), "right": (False, True), "full": (True, True), "anti": (True, False)}
 """Of which sides a row without a partner is given."""
+
+
+@attrs.frozen(eq=False)
+class _Pairs:
+    """Results that may have changed: the key of each, its row of either side before and now (-1: none), and how often it is."""
+
+    of: Ints
+    before: tuple[Ints, Ints]
+    now: tuple[Ints, Ints]
+    were: Ints
+    are: Ints
+
+    @classmethod
+    def of_rows(cls, left: SideRows, lefts: Ints, right: SideRows, rights: Ints) -> _Pairs:
+        """Return the pairs of some rows of both sides."""
+        before, now = (left.before[lefts], right.before[rights]), (left.now[lefts], right.now[rights])
+        were, are = left.were[lefts] * right.were[rights], left.are[lefts] * right.are[rights]
+        return cls(left.of[lefts], before, now, were, are)
+
+    @classmethod
+    def joined(cls, parts: list[_Pairs]) -> _Pairs:
+        """Return all of these."""
+        every = [(p.of, *p.before, *p.now, p.were, p.are) for p in parts]
+        of, left, right, left_now, right_now, were, are = map(np.concatenate, zip(*every, strict=True))
+        return cls(of, (left, right), (left_now, right_now), were, are)
+
+    def changes(self) -> tuple[Ints, Ints]:
+        """Return how often each is withdrawn and given; one that is as it was only as often as it is there more or less."""
+        same = (self.before[0] == self.now[0]) & (self.before[1] == self.now[1])
+        more = self.are - self.were
+        return np.where(same, np.maximum(-more, 0), self.were), np.where(same, np.maximum(more, 0), self.are)
 
 
 class RegularJoinOperator(TableOperator):
@@ -48,7 +81,9 @@ class RegularJoinOperator(TableOperator):
         lefts = len(self.join.sides.left)
         self.own = own[:lefts], own[lefts:]
         working = dict(zip(layout.own, layout.own_names, strict=True)) | dict(zip(spec.keys, self.names, strict=True))
-        self.ids = [None if names is None else [working[name] for name in names] for names in self.join.ids]
+        known = [None if names is None else [working[name] for name in names] for names in self.join.ids]
+        self.ids = [None if names is None else [name for name in names if name not in self.names] for names in known]
+        """The columns that tell rows of a key apart on each side."""
 
     def change(self, bucket: Bucket, fresh: pa.Table, moment: Moment) -> TableChange:
         """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
@@ -63,124 +98,111 @@ class RegularJoinOperator(TableOperator):
 
     def rows_of(self, bucket: Bucket, touched: TouchedKeys) -> pa.Table:
         """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
-        stored = [log.lookup(touched) for log in self._logs(bucket)]
-        none = [side.pick(np.empty(0, np.int64)) for side in stored]
-        parts = [] if self.join.left_only else [self._pairs(touched, stored[0], stored[1])]
-        for number in (0, 1):
-            if self._shows_alone(number):
-                meets = self.join.how == "semi"
-                has = np.zeros(touched.n, np.bool_)
-                has[stored[1 - number].of] = True
-                parts.append(self._lonely(touched, stored[number].of_keys(has if meets else ~has), number))
-        given = pa.concat_tables(parts) if parts else self._lonely(touched, none[0], 0)
-        rows = pick(given.drop_columns([_OF, ROWS]), np.repeat(np.arange(given.num_rows), given[ROWS].to_numpy()))
-        return pa.Table.from_arrays(rows.columns, schema=self.row_fields)
+        every, sides = np.ones(touched.n, np.bool_), list[SideRows]()
+        for log, ids in zip(self._logs(bucket), self.ids, strict=True):
+            rows, of = log.entries(touched)
+            sides.append(side_rows((rows.slice(0, 0), of[:0]), (rows, of), every, ids, forgets=True)[0])
+        pairs = self._pairs(sides, every)
+        _, given = pairs.changes()
+        places = np.repeat(np.arange(len(given)), given)
+        columns = self._columns(touched, sides, pairs.of[places], (pairs.now[0][places], pairs.now[1][places]))
+        return pa.Table.from_arrays(columns, schema=self.row_fields)
 
     def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
         """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
         return sum(log.drop(dead).num_rows for log in self._logs(bucket))
 
+    def _changed(self, logs: tuple[CountedLog, CountedLog], fresh: pa.Table) -> tuple[pa.Table, int]:
+        """Return what changes of the results, and how many rows were not there to be withdrawn."""
+        touched, of = TouchedKeys.of(fresh, self.names)
+        keyed = np.ones(touched.n, np.bool_)
+        for name in self.names:  # null keys never meet
+            keyed &= touched.keys[name].is_valid().to_numpy()
+        is_left = pc.equal(fresh[self.side], LEFT).to_numpy()
+        mine, came = [np.flatnonzero(is_left), np.flatnonzero(~is_left)], [np.zeros(touched.n, np.bool_) for _ in range(2)]
+        for mask, rows in zip(came, mine, strict=True):
+            mask[of[rows]] = True
+        sides, expired = list[SideRows](), 0
+        for number, log in enumerate(logs):
+            looks = self.forgets or self._shows_alone(1 - number)  # else a row is of interest only to changes of the other side
+            looked = keyed & (came[1 - number] | (came[number] & looks))
+            fresh_rows = pick(fresh.select([*log.own, ROWS]), mine[number])
+            stored = log.entries(touched, looked)
+            side, missing = side_rows(stored, (fresh_rows, of[mine[number]]), looked, self.ids[number], forgets=self.forgets)
+            log.extend(touched, side.rows, *side.some(keyed[side.of]).entries())
+            sides.append(side)
+            expired += missing
+        return self._results(touched, sides, self._pairs(sides, keyed)), expired
+
     def _shows_alone(self, number: int) -> bool:
         """Return whether rows of a side are results of their own."""
         return _GIVEN_ALONE.get(self.join.how, (False, False))[number] or (self.join.how == "semi" and number == 0)
 
-    def _changed(self, logs: tuple[CountedLog, CountedLog], fresh: pa.Table) -> tuple[pa.Table, int]:
-        """Return what changes of the results, and how many rows were not there to be withdrawn."""
-        touched, ids = TouchedKeys.of(fresh, self.names)
-        is_left = pc.equal(fresh[self.side], LEFT).to_numpy()
-        keyed = np.ones(touched.n, np.bool_)
-        for name in self.names:  # null keys never meet
-            keyed &= touched.keys[name].is_valid().to_numpy()
-        came = [self._of_side(fresh, ids, is_left == bool(left), number) for number, left in enumerate((True, False))]
-        met = [side.of_keys(keyed) for side in came]
-        has = [np.zeros(touched.n, np.bool_) for _ in range(2)]
-        for mask, side in zip(has, met, strict=True):
-            mask[side.of] = True
-        looks = self.join.how != "inner" or self.forgets
-        wanted = [has[1] | (has[0] & looks), has[0] | (has[1] & looks)]
-        stored = [log.lookup(touched, mask) for log, mask in zip(logs, wanted, strict=True)]
-        expired, now = 0, list[CountedRows]()
-        for number, (log, mask) in enumerate(zip(logs, wanted, strict=True)):
-            side = stored[number].added(met[number])
-            known, missing = side.of_keys(mask).matched(forgets=self.forgets)  # of the others nothing was looked up
-            if missing:
-                side, met[number] = known, known.added(stored[number].negative())
-                expired += missing
-            log.append(touched, met[number])
-            now.append(side)
-        parts: list[pa.Table] = []
+    def _pairs(self, sides: list[SideRows], keyed: Mask) -> _Pairs:
+        """Return the results of which a row has changed; only rows of the keys in `keyed` meet."""
+        left, right = meeting = sides if keyed.all() else [side.some(keyed[side.of]) for side in sides]
+        parts, n = list[_Pairs](), len(keyed)
         if not self.join.left_only:
-            parts += [self._pairs(touched, met[0], now[1]), self._pairs(touched, stored[0], met[1])]
-        for number in (0, 1):
-            if self._shows_alone(number):
-                parts += self._alone(touched, number, stored, now, met[number], meets=self.join.how == "semi")
-                if self.join.how != "semi":
-                    parts.append(self._lonely(touched, came[number].of_keys(~keyed), number))
-        return self._net(touched, pa.concat_tables(parts) if parts else None), expired
+            changed, still, others = left.changed, np.flatnonzero(~left.changed), np.flatnonzero(right.changed)
+            lefts = np.flatnonzero(changed)
+            begins = _begins(right.of, n)
+            rights, met = expand(begins[left.of[lefts]], begins[left.of[lefts] + 1])
+            parts.append(_Pairs.of_rows(left, lefts[met], right, rights))
+            begins = _begins(left.of[still], n)
+            lefts, met = expand(begins[right.of[others]], begins[right.of[others] + 1])
+            parts.append(_Pairs.of_rows(left, still[lefts], right, others[met]))
+        parts += [
+            self._alone(side, number, *meeting[1 - number].there(n))
+            for number, side in enumerate(sides)
+            if self._shows_alone(number)
+        ]
+        return _Pairs.joined(parts)
 
-    def _of_side(self, fresh: pa.Table, ids: Ints, mine: Mask, number: int) -> CountedRows:
-        return CountedRows.of_table(fresh.filter(pa.array(mine)).select([*self.own[number], ROWS]), ids[mine])
+    def _alone(self, side: SideRows, number: int, had: Mask, has: Mask) -> _Pairs:
+        """Return rows of a side as results of their own, where they may have changed; `had`, `has`: keys with other rows."""
+        shown, shows = (had, has) if self.join.how == "semi" else (~had, ~has)
+        mine = side.some(side.changed | (shown != shows)[side.of])
+        none = np.full(len(mine.of), -1, np.int64)
+        before, now = ((mine.before, none), (mine.now, none)) if number == 0 else ((none, mine.before), (none, mine.now))
+        return _Pairs(mine.of, before, now, mine.were * shown[mine.of], mine.are * shows[mine.of])
 
-    def _pairs(self, touched: TouchedKeys, left: CountedRows, right: CountedRows) -> pa.Table:
-        """Return all pairs of rows of equal keys, each as often as both of its rows."""
-        order = stable_order(right.of)
-        ordered = right.of[order]
-        low, high = np.searchsorted(ordered, left.of, side="left"), np.searchsorted(ordered, left.of, side="right")
-        places, lefts = expand(low, high)
-        rights = order[places]
-        one, other = left.pick(lefts), right.pick(rights)
-        columns = [*one.rows.columns[:-1], *other.rows.columns[:-1]]
-        return self._laid_out(touched, one.of, columns, one.counts * other.counts)
-
-    def _alone(
-        self,
-        touched: TouchedKeys,
-        number: int,
-        stored: list[CountedRows],
-        now: list[CountedRows],
-        came: CountedRows,
-        *,
-        meets: bool,
-    ) -> list[pa.Table]:
-        """Return what changes of the rows of a side whose key has no row of the other side, or `meets` one."""
-        had, has = np.zeros(touched.n, np.bool_), np.zeros(touched.n, np.bool_)
-        had[stored[1 - number].of], has[now[1 - number].of] = True, True
-        shown, shows = (had, has) if meets else (~had, ~has)
-        parts = [came.of_keys(shown & shows)]
-        parts.append(stored[number].of_keys(shown & ~shows).negative())
-        parts.append(now[number].of_keys(~shown & shows))
-        return [self._lonely(touched, part, number) for part in parts]
-
-    def _lonely(self, touched: TouchedKeys, side: CountedRows, number: int) -> pa.Table:
-        """Return rows of one side as results, with nulls for the other side."""
-        types = self.layout.row_schema
-        nulls = [pa.nulls(len(side.of), types.field(name).type) for name in self.own[1 - number]]
-        mine = side.rows.columns[:-1]
-        columns = mine if self.join.left_only else [*mine, *nulls] if number == 0 else [*nulls, *mine]
-        return self._laid_out(touched, side.of, columns, side.counts)
-
-    def _laid_out(self, touched: TouchedKeys, of: Ints, columns: list[pa.ChunkedArray | pa.Array], counts: Ints) -> pa.Table:
-        """Return results with the number of their key, and how many there are of each."""
-        keys = pick(touched.keys, of)
-        names = [*self.names, *self.own[0], *([] if self.join.left_only else self.own[1])]
-        every = [*keys.columns, *columns, pa.array(of), pa.array(counts)]
-        return pa.table(dict(zip([*names, _OF, ROWS], every, strict=True)))
-
-    def _net(self, touched: TouchedKeys, changes: pa.Table | None) -> pa.Table:
+    def _results(self, touched: TouchedKeys, sides: list[SideRows], pairs: _Pairs) -> pa.Table:
         """Return the net change: of a key what is withdrawn, and then what is given."""
-        schema = self.layout.result_schema
-        if changes is None or not changes.num_rows:
-            return schema.empty_table()
-        net, of = counted(changes.drop_columns([_OF]), changes[_OF].to_numpy())
-        names = None if None in self.ids else [name for ids in self.ids for name in ids or () if name in net.column_names]
-        rows = net.drop_columns([ROWS])
-        return signed_changes(schema, rows, net[ROWS].to_numpy(), of, names, withdraws=self.withdraws)
+        gone, came = pairs.changes()
+        lost, new = np.flatnonzero(gone > 0), np.flatnonzero(came > 0)
+        again = (gone > 0) & (came > 0) & (None not in self.ids)
+        kinds = update_kinds(again[lost], again[new])
+        of, counts = np.concatenate([pairs.of[lost], pairs.of[new]]), np.concatenate([gone[lost], came[new]])
+        if not self.withdraws:
+            counts[: len(lost)] = 0
+        order = stable_order(2 * of + (np.arange(len(of)) >= len(lost)))
+        if len(counts) and (counts != 1).any():
+            order = np.repeat(order, counts[order])
+        left, right = (np.concatenate([b[lost], n[new]])[order] for b, n in zip(pairs.before, pairs.now, strict=True))
+        columns = self._columns(touched, sides, of[order], (left, right))
+        if self.withdraws:
+            columns.append(kinds_of(kinds[order]))
+        results = pa.Table.from_arrays(columns, schema=self.layout.result_schema)
+        blank = not self.join.left_only and any(
+            self._shows_alone(number) and _has_blank_row(sides[1 - number].rows) for number in (0, 1)
+        )
+        return without_unchanged(results) if blank and self.withdraws else results
+
+    def _columns(
+        self, touched: TouchedKeys, sides: list[SideRows], of: Ints, places: tuple[Ints, Ints]
+    ) -> list[pa.ChunkedArray]:
+        """Return the columns of results by their key, and their row of either side."""
+        columns = list(pick(touched.keys, of).columns) if self.names else []
+        for side, rows in zip(sides[: 1 if self.join.left_only else 2], places, strict=False):
+            none = rows < 0
+            columns += pick(side.rows, pa.array(rows, mask=none) if none.any() else rows).columns
+        return columns
 
     def _logs(self, bucket: Bucket) -> tuple[CountedLog, CountedLog]:
         fields = self.layout.row_schema
         left, right = (
-            CountedLog(bucket, name, self.layout.key_fields, [fields.field(column) for column in own])
-            for name, own in zip(("tjl", "tjr"), self.own, strict=True)
+            CountedLog(bucket, name, self.layout.key_fields, [fields.field(column) for column in own], ids)
+            for name, own, ids in zip(("tjl", "tjr"), self.own, self.ids, strict=True)
         )
         return left, right
 
@@ -191,5 +213,18 @@ class RegularJoinOperator(TableOperator):
         raise PlanError("state has no aggregates to show", got=self.join.describe(), then=then, hint=hint)
 
 
-_OF: Final = "__of"
-"""The number of the key of a result."""
+def _begins(of: Ints, n: int) -> Ints:
+    """Return where each of `n` keys begins among ascending ones, and their end."""
+    begins = np.zeros(n + 1, np.int64)
+    np.cumsum(np.bincount(of, minlength=n), out=begins[1:])
+    return begins
+
+
+def _has_blank_row(rows: pa.Table) -> bool:
+    """Return whether a row is null in all columns: with it a result looks as without any."""
+    blank = np.ones(rows.num_rows, np.bool_)
+    for column in rows.columns:
+        if not column.null_count:
+            return False
+        blank &= column.is_null().to_numpy()
+    return bool(blank.any())

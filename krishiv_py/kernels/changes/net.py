@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from krishiv_py.arrays.equality import equal_rows
 from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, pick
+from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.plan.changes import AFTER, BEFORE, DELETE, INSERT, OP
 
 
@@ -39,10 +39,11 @@ def net_changes(
     gone, given = np.flatnonzero(was >= 0), np.flatnonzero(is_now >= 0)
     if not withdraws:
         return pick(now, is_now[given]).cast(schema)
-    ops = np.concatenate([np.where(is_now[gone] >= 0, _BEFORE, _DELETE), np.where(was[given] >= 0, _AFTER, _INSERT)])
+    ops = update_kinds(is_now[gone] >= 0, was[given] >= 0)
     order = np.empty(len(ops), np.int64)  # a result is withdrawn right before it is given again
-    order[np.arange(len(gone)) + np.searchsorted(given, gone)] = np.arange(len(gone))
-    order[np.arange(len(given)) + np.searchsorted(gone, given, side="right")] = np.arange(len(gone), len(ops))
+    ends = np.cumsum((was >= 0).astype(np.int64) + (is_now >= 0))
+    order[ends[gone] - 1 - (is_now[gone] >= 0)] = np.arange(len(gone))
+    order[ends[given] - 1] = np.arange(len(gone), len(ops))
     rows = pick(pa.concat_tables([pick(before, was[gone]), pick(now, is_now[given])]), order)
     return pa.Table.from_arrays([*rows.columns, kinds_of(ops[order])], schema=schema)
 
@@ -58,6 +59,11 @@ def _kinds() -> pa.Array:  # not with the module: Arrow loads pandas for its fir
 def kinds_of(numbers: Ints) -> pa.Array:
     """Return change kinds by their numbers: those of the constants above."""
     return _kinds().take(pa.array(numbers))
+
+
+def update_kinds(gone: Mask, given: Mask) -> Ints:
+    """Return the numbers of the kinds of what is withdrawn, and then of what is given: true is a part of an update."""
+    return np.concatenate([np.where(gone, _BEFORE, _DELETE), np.where(given, _AFTER, _INSERT)])
 
 
 def signed_changes(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import cached_property
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group, key_hashes
-from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, pick
+from krishiv_py.arrays.sorting import hash_order
+from krishiv_py.arrays.types import Ints, Mask, pick
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -23,7 +24,22 @@ class TouchedKeys:
     @cached_property
     def order(self) -> Ints:
         """Return the order of the keys by their hashes."""
-        return stable_order(self.hashes)
+        return hash_order(self.hashes)
+
+    @cached_property
+    def ranks(self) -> Ints:
+        """Return the place of each key in this order."""
+        ranks = np.empty(self.n, np.int64)
+        ranks[self.order] = np.arange(self.n)
+        return ranks
+
+    def hashes_of(self, some: Mask | None = None) -> Ints:
+        """Return the hashes of all keys, or of `some`: ascending, each once."""
+        order = self.order if some is None else self.order[some[self.order]]
+        ordered = self.hashes[order]
+        first = np.ones(len(ordered), np.bool_)
+        np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+        return ordered if first.all() else ordered[first]
 
     @classmethod
     def of(cls, rows: pa.Table, names: list[str]) -> tuple[TouchedKeys, Ints]:

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import among, group, key_hashes
-from krishiv_py.arrays.sorting import sorted_unique, stable_order
+from krishiv_py.arrays.sorting import hash_order, sorted_unique
 from krishiv_py.arrays.types import Ints, Mask, last_rows, pick, values_at
 from krishiv_py.kernels.aggregates.base import regrouped
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
@@ -308,7 +308,7 @@ class KeyedLog:
         hashes = rows[HASH].to_numpy()
         ordered = rows
         if not (hashes[1:] >= hashes[:-1]).all():
-            order = stable_order(hashes)
+            order = hash_order(hashes)
             ordered, hashes = pick(rows, order), hashes[order]
         starts = range(0, rows.num_rows, PIECE)
         head = [number, rows.num_rows] if self._now is None else [number, rows.num_rows, self._now]

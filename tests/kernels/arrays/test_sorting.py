@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krishiv_py.arrays.sorting import close_ranks, numbered, order_in_runs, pair_order, sorted_unique, stable_order
+from krishiv_py.arrays.sorting import close_ranks, hash_order, numbered, order_in_runs, pair_order, sorted_unique, stable_order
 
 SPREADS = {
     "close together": (-700, 700),
@@ -30,6 +30,8 @@ def test_orders_are_those_of_numpy(spread: str, n: int, seed: int) -> None:
     major, minor = (rng.integers(low, high, n, endpoint=True) for _ in range(2))
     assert stable_order(major).tolist() == np.argsort(major, kind="stable").tolist()
     repeated = np.repeat(major, 2)[rng.permutation(2 * n)]
+    assert hash_order(major).tolist() == np.argsort(major, kind="stable").tolist()
+    assert hash_order(repeated).tolist() == np.argsort(repeated, kind="stable").tolist()
     assert stable_order(repeated).tolist() == np.argsort(repeated, kind="stable").tolist()
     assert pair_order(major, minor).tolist() == np.lexsort((minor, major)).tolist()
     assert sorted_unique(repeated).tolist() == sorted(set(major.tolist()))

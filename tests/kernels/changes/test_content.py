@@ -142,6 +142,29 @@ def _join(how: str) -> Query:
     return Query(plan, of, sides=2)
 
 
+def _join_of_rows(how: str, *, left: bool, right: bool) -> Query:
+    """Return a join of rows that nothing known tells apart, on one side or on both."""
+    lefts, rights = ("pk", "w")[not left :], ("rw", "rpk")[: 1 + right]
+
+    def plan(one: Any, other: Any) -> Any:
+        return one.select("k", *lefts).join(other.select("k", rw=col("w"), rpk=col("pk")).select("k", *rights), on="k", how=how)
+
+    def of(one: Rows, other: Rows) -> Rows:
+        others = [{"k": row["k"], "rw": row["w"], "rpk": row["pk"]} for row in other]
+        return joined(one, others, "k", how, (lefts, () if how in ("semi", "anti") else rights))
+
+    return Query(plan, of, sides=2)
+
+
+def _first_rows_joined(left: Any, right: Any) -> Any:
+    return left.select("pk", "k", "w", "seq").key_by("k").top_rows(2, by="w").join(right.select("k", rpk=col("pk")), on="k")
+
+
+def _first_rows_joined_of(left: Rows, right: Rows) -> Rows:
+    rights = [{"k": row["k"], "rpk": row["pk"]} for row in right]
+    return joined(_top(None).of(left), rights, "k", "inner", (("pk", "w", "seq"), ("rpk",)))
+
+
 def _join_then_sum(left: Any, right: Any) -> Any:
     totals = right.key_by("k").agg(n=count())
     return left.select("pk", "k", "w").join(totals, on="k", how="left").key_by("n").agg(rows=count(), w=sum("w"))
@@ -172,6 +195,11 @@ QUERIES: dict[str, Query] = {
         lambda stream: _top(None).plan(stream).agg(n=count()), lambda rows: grouped(_top(None).of(rows), (), {"n": len})
     ),
     "join, then a total": Query(_join_then_sum, _join_then_sum_of, sides=2),
+    "first rows, joined": Query(_first_rows_joined, _first_rows_joined_of, sides=2),
+    **{f"{how} join of rows": _join_of_rows(how, left=False, right=False) for how in ("inner", "full", "semi", "anti")},
+    "left join of rows with a table": _join_of_rows("left", left=False, right=True),
+    "right join of rows with a table": _join_of_rows("right", left=False, right=True),
+    "full join of a table with rows": _join_of_rows("full", left=True, right=False),
     **{f"{how} join": _join(how) for how in ("inner", "left", "right", "full", "semi", "anti")},
 }
 
