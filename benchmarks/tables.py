@@ -2,7 +2,8 @@
 
 Two million rows come in sends of 200 000, of 500 000 keys, with a checkpoint, into Parquet; the first send is not counted.
 Rounds of all plans take turns, and the median counts. CPU seconds are those of the whole process, from the second send to the
-last result. Of ``two changelogs, joined`` half of the rows change each side. ``one change`` is the time of a send of a single change to tables of many and of few keys.
+last result. Of ``two changelogs, joined`` half of the rows change each side. ``one change`` is the time of a send of a single
+change to tables of many and of few keys.
 """
 
 from __future__ import annotations

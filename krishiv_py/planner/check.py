@@ -320,7 +320,7 @@ def warnings(spec: OperatorSpec) -> tuple[str, ...]:
     """State that may grow without bound, and settings that can lose rows."""
     options = spec.options
     if not spec.time_column:
-        return spec.operation.warnings()
+        return () if options.ttl is not None else spec.operation.warnings()
     forgets = options.ttl is not None and (spec.operation.extent.numbered or spec.operation.nature.gives_rows)
     texts = [] if forgets else list(spec.operation.warnings())
     from_stage = bool(spec.arrives_by)  # whose results are never late, nor ahead

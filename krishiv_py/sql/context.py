@@ -103,8 +103,8 @@ class SqlContext:
         Parameters
         ----------
         text : str
-            One query over registered streams and tables; ``SET watermark.lag = INTERVAL '5' SECOND`` or
-            ``SET deduplication.within = INTERVAL '10' MINUTE``, for the next query.
+            One query over registered streams and tables; ``SET watermark.lag = INTERVAL '5' SECOND``,
+            ``SET deduplication.within = INTERVAL '10' MINUTE`` or ``SET state.ttl = INTERVAL '1' DAY``, for the next query.
 
         Returns
         -------
@@ -189,14 +189,14 @@ class SqlContext:
 
     def _planned(self, tree: Query, settings: dict[str, Any]) -> Stream | ResultStream:
         """Return the plan of a query, which has used up what was set for it."""
-        lag_us, within_us = (settings.get(name) for name in ("watermark.lag", "deduplication.within"))
+        lag_us, within_us, ttl_us = (settings.get(n) for n in ("watermark.lag", "deduplication.within", "state.ttl"))
         tables, clock = dict(self._tables), settings.get("watermark.clock")
         if clock is not None:
             tables = {
                 name: attrs.evolve(table, clock=clock) if isinstance(table, RegisteredStream) else table
                 for name, table in tables.items()
             }
-        env = Env(tables, lag_us, within_us)
+        env = Env(tables, lag_us, within_us, ttl_us)
         planned = plan(tree, env)
         check_read(tree)
         text = tree.sql("spark")
@@ -206,9 +206,12 @@ class SqlContext:
         if clock is not None and planned._plan().stateless:
             hint = "SET it right before a query with windows, joins or distinct rows; or write the query again"
             raise self._dropped("watermark.clock", "has no watermark", settings, text, hint)
-        if env.within_us is not None and not env.used:
+        if env.within_us is not None and "deduplication.within" not in env.used:
             hint = "write SELECT DISTINCT, or ROW_NUMBER() OVER (PARTITION BY id ORDER BY ts) with rn = 1"
             raise self._dropped("deduplication.within", "drops no duplicates", settings, text, hint)
+        if env.ttl_us is not None and "state.ttl" not in env.used:
+            hint = "SET it right before a query with totals, first rows or a join without a bound of time"
+            raise self._dropped("state.ttl", "has no table that changes", settings, text, hint)
         settings.clear()  # a query that was refused did not use it up
         return planned
 

@@ -23,7 +23,7 @@ from krishiv_py.plan.expressions.expr import Alias, Col, Expr, Lit, col, columns
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.expressions.sqltext import quiet_parser, spelled
 from krishiv_py.plan.names import free
-from krishiv_py.sql.scope import PANES, Column, Relation, Role, computed_bound, dotted, mark, role_of_mark
+from krishiv_py.sql.scope import PANES, Column, Env, Relation, Role, computed_bound, dotted, mark, role_of_mark
 from krishiv_py.sql.windows import (
     SPARKS,
     WINDOW_CALLS,
@@ -589,7 +589,7 @@ class _GroupedItems:
         return next((k.column for k in self.keys if k.node == node), None)
 
 
-def grouped(tree: sg.Select, rows: Relation, where: Expr | None, lag_us: int | None, *, top: bool) -> Relation | ResultStream:
+def grouped(tree: sg.Select, rows: Relation, where: Expr | None, env: Env, *, top: bool) -> Relation | ResultStream:
     """Return the results of a query that groups; `top` if nothing reads them but the user."""
     grouping = read(tree, rows)
     stream = rows.stream if where is None else rows.stream.filter(where)
@@ -611,10 +611,10 @@ def grouped(tree: sg.Select, rows: Relation, where: Expr | None, lag_us: int | N
     calls = made.calls.calls or [count().alias(free("rows", made.calls.taken))]
     by = [k.column for k in keys]
     if window is None:
-        again_grouped = _all_so_far(rows, stream, lag_us, by).agg(calls)
+        again_grouped = env.kept(_all_so_far(rows, stream, env.lag_us, by).agg(calls))
     else:
         again = window.same_again(_tick_us(rows)) if grouping.again else window
-        again_grouped = again.over(rows.timed(stream, lag_us).key_by(*by)).agg(calls)
+        again_grouped = again.over(rows.timed(stream, env.lag_us).key_by(*by)).agg(calls)
     bounds_shown = 0 if window is None else 2
     own = tuple((n, n) for n in again_grouped.schema.names[: len(keys) + bounds_shown + len(calls)])
     plain = tuple((o.name, o.direct) for o in outputs)

@@ -335,7 +335,7 @@ def joined(
     if version is None and _of_tables(joined_sides):
         left, right = joined_sides.left, joined_sides.right
         table = right.of_all_time(streams[1], env.lag_us)
-        made = left.of_all_time(streams[0], env.lag_us).join(table, on, how=how)
+        made = env.kept(left.of_all_time(streams[0], env.lag_us).join(table, on, how=how))
     else:
         timed = [
             rows.timed(stream, env.lag_us)
@@ -358,11 +358,12 @@ def joined(
 
 
 def _of_tables(join_sides: Sides) -> bool:
-    """Return whether a side is a table that changes, and nothing bounds the distance of times."""
-    conditions = join_sides.conditions
-    timed = conditions.lower or conditions.upper or conditions.same
-    changing = (r for r in (join_sides.left, join_sides.right) if isinstance(r.stream, ResultStream))
-    return not timed and any(not r.stream._draft.input.column for r in changing if isinstance(r.stream, ResultStream))
+    """Return whether no bound of time is given, and a side is a table that changes or both are streams as they are."""
+    conditions, both = join_sides.conditions, (join_sides.left, join_sides.right)
+    if conditions.lower or conditions.upper or conditions.same or any(side.pending for side in both):
+        return False
+    results = [side.stream for side in both if isinstance(side.stream, ResultStream)]
+    return not results or any(not stream._draft.input.column for stream in results)
 
 
 def no_key(parts: list[sg.Expression], hint: str) -> PlanError:

@@ -17,7 +17,6 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.selections import Then
-from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col, lit, name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
@@ -263,14 +262,14 @@ def _of_rows(rows: Relation, ranking: Ranking, most: int, partition: list[sg.Exp
     keyed = every.key_by(*names) if names else every
     table = keyed._as_table()._top_rows(most, [(order.by, not order.smallest) for order in orders], rank)
     return Relation(
-        table, tuple(attrs.evolve(c, actual=rank if c.role == "rank" else c.actual, role=None) for c in rows.columns)
+        env.kept(table), tuple(attrs.evolve(c, actual=rank if c.role == "rank" else c.actual, role=None) for c in rows.columns)
     )
 
 
 def deduplicated(rows: Relation, names: list[str], env: Env) -> Relation:
     """Return the first arrival of each identity, within what SET said."""
     assert env.within_us is not None
-    env.used.append(f"deduplication.within = {show_us(env.within_us)}")
+    env.used.append("deduplication.within")
     within = dt.timedelta(microseconds=env.within_us)
     timed = rows.timed(rows.stream, env.lag_us)
     results: ResultStream = timed.drop_duplicates(*dict.fromkeys(names), within=within).results()

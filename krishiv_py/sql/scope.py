@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
@@ -16,6 +17,7 @@ from krishiv_py.errors import PlanError, unknown_column
 from krishiv_py.plan.expressions.expr import Col, Expr, name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.expressions.sqltext import is_doubled
+from krishiv_py.plan.options.query import StateTtlConfig
 from krishiv_py.plan.schema import text_or_column, unknown_field
 from krishiv_py.sql.catalog import RegisteredStream, StaticTable
 from krishiv_py.sql.statements import Query
@@ -341,8 +343,8 @@ class Env:
     ----------
     tables : mapping of str to Registered or Static
         By name in small letters.
-    lag_us, within_us : int or None
-        What SET said of the watermark and of deduplication.
+    lag_us, within_us, ttl_us : int or None
+        What SET said of the watermark, of deduplication, and of how long keys of tables that change stay without a row.
     queries : mapping of str to Rows
         The queries of WITH, by name in small letters.
     used : list of str
@@ -352,12 +354,21 @@ class Env:
     tables: Mapping[str, RegisteredStream | StaticTable]
     lag_us: int | None = None
     within_us: int | None = None
+    ttl_us: int | None = None
     queries: Mapping[str, Relation] = attrs.field(factory=dict)
     used: list[str] = attrs.field(factory=list)
 
     def knowing(self, name: str, rows: Relation) -> Env:
         """With one more query."""
         return attrs.evolve(self, queries={**self.queries, name.lower(): rows})
+
+    def kept(self, table: ResultStream) -> ResultStream:
+        """Return a table that changes, whose keys are forgotten after what SET said: by event time where rows have one."""
+        if self.ttl_us is None:
+            return table
+        self.used.append("state.ttl")
+        clock: Literal["event", "processing"] = "event" if table._stage.input.column else "processing"
+        return table.with_state_ttl(StateTtlConfig(dt.timedelta(microseconds=self.ttl_us), clock))
 
 
 Inner: TypeAlias = "Callable[[Query, Env], Relation]"

@@ -87,7 +87,7 @@ def rows_of(tree: Query, env: Env, *, top: bool = False) -> Relation | ResultStr
         raise refused(f"{name} with GROUP BY", over.sql("spark"), "write OVER in a query around this one, or ranks in QUALIFY")
     if group or aggregated or (distinct and (env.within_us is None or _in_windows(tree, rows))):
         tree = _with_names(tree, rows) if distinct else tree
-        return grouped(tree, rows, condition, env.lag_us, top=top)
+        return grouped(tree, rows, condition, env, top=top)
     if tree.args.get("having") is not None:
         raise no_group(tree)
     rows_mapped = mapped(tree, rows, condition)

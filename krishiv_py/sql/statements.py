@@ -234,10 +234,10 @@ _SHOW: Final = (
     "GROUP BY tumble_start(ts, INTERVAL '1 minute')"
 )
 _CLOCK: Final = "watermark.clock"
-_SETTINGS: Final = ("watermark.lag", _CLOCK, "deduplication.within")
+_SETTINGS: Final = ("watermark.lag", _CLOCK, "deduplication.within", "state.ttl")
 _SET: Final = (
-    "write SET watermark.lag = INTERVAL '5' SECOND, SET watermark.clock = 'row', or "
-    "SET deduplication.within = INTERVAL '10' MINUTE"
+    "write SET watermark.lag = INTERVAL '5' SECOND, SET watermark.clock = 'row', "
+    "SET deduplication.within = INTERVAL '10' MINUTE, or SET state.ttl = INTERVAL '1' DAY"
 )
 _ON_ROWS: Final = "leave it out; on bounded input do it on what collect() returns"
 _TOP_N: Final = (

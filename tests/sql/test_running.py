@@ -12,7 +12,7 @@ import pytest
 from krishiv_py import MemorySink, PlanError, SideOutputLateEventHandler, StateTtlConfig, count
 from krishiv_py.plan.nodes import stages_of
 from krishiv_py.sql import SqlContext
-from krishiv_py.testing import Driver, stream_of
+from krishiv_py.testing import Driver, ManualClock, stream_of
 from tests.kernels.changes.reference import counted, folded
 
 EVENTS = stream_of("user string, amount bigint, at bigint")
@@ -115,6 +115,57 @@ def test_first_and_last_go_by_event_time() -> None:
     plan = _context().sql("SELECT user, LAST(amount) AS last FROM events GROUP BY user")
     given = _given(plan, [[{"user": "a", "amount": 7, "at": 9}], [{"user": "a", "amount": 1, "at": 2}]])
     assert folded(given) == counted([{"user": "a", "last": 7}])
+
+
+def _paid() -> SqlContext:
+    context = SqlContext()
+    context.register("orders", stream_of("id bigint, user string, at bigint"), event_time="at", lag=0)
+    context.register("paid", stream_of("id bigint, amount bigint, at bigint"), event_time="at", lag=0)
+    return context
+
+
+PAID = "SELECT o.id AS id, user, amount FROM orders o {} paid p ON o.id = p.id"
+
+
+def test_streams_are_joined_without_a_bound_of_time() -> None:
+    driver = Driver(_paid().sql(PAID.format("LEFT JOIN")))
+    orders = [{"id": n, "user": "a", "at": n} for n in (1, 2)]
+    given = driver.send({"left": orders, "right": []}).results.to_pylist()
+    for amount, at in ((5, 10**9), (7, 3)):  # nothing is late for it
+        given += driver.send({"left": [], "right": [{"id": 1, "amount": amount, "at": at}]}).results.to_pylist()
+    rows = [{"id": 1, "user": "a", "amount": 5}, {"id": 1, "user": "a", "amount": 7}, {"id": 2, "user": "a", "amount": None}]
+    assert folded(given) == counted(rows)
+
+
+def test_keys_of_a_join_are_forgotten_after_what_set_says() -> None:
+    context, clock = _paid(), ManualClock()
+    context.sql("SET state.ttl = INTERVAL '1' SECOND")
+    driver = Driver(context.sql(PAID.format("JOIN")), clock=clock)
+    driver.send({"left": [{"id": 1, "user": "a", "at": 0}], "right": [{"id": 1, "amount": 5, "at": 0}]})
+    clock.advance("5 s")  # a join of tables has no event time
+    gone = driver.send({"left": [{"id": 2, "user": "a", "at": 5}], "right": []})
+    assert [row["op"] for row in gone.results.to_pylist()] == ["-D"]
+
+
+def test_keys_of_a_table_are_forgotten_after_what_set_says() -> None:
+    context = _paid()
+    for text in (
+        "SELECT user, COUNT(*) AS n FROM orders GROUP BY user",
+        "SELECT DISTINCT user FROM orders",
+        "SELECT user, id FROM orders QUALIFY ROW_NUMBER() OVER (PARTITION BY user ORDER BY id NULLS LAST) <= 2",
+    ):
+        context.sql("SET state.ttl = INTERVAL '1' SECOND")
+        driver = Driver(context.sql(text))
+        driver.send([{"id": 1, "user": "a", "at": 0}])
+        out = driver.send([{"id": 2, "user": "b", "at": 5_000}]).results.to_pylist()
+        assert [(row["op"], row["user"]) for row in out] == [("+I", "b"), ("-D", "a")], text
+
+
+def test_a_time_to_live_without_a_table_is_refused() -> None:
+    context = _paid()
+    context.sql("SET state.ttl = INTERVAL '1' SECOND")
+    with pytest.raises(PlanError, match="has no table that changes"):
+        context.sql("SELECT id FROM orders")
 
 
 @pytest.mark.parametrize("how", ["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"])
