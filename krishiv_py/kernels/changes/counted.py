@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group, places_among
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, last_rows, pick, totals_of
 from krishiv_py.errors import OperatorError
 from krishiv_py.kernels.changes.net import comparable
 from krishiv_py.kernels.changes.touched import TouchedKeys
@@ -21,18 +21,11 @@ ROWS: Final = "__rows"
 """The number of equal rows; negative for rows that are taken back."""
 
 
-def counts_of(ids: Ints, counts: Ints, n: int) -> Ints:
-    """Return the sum of the counts of each of `n` groups."""
-    total = np.zeros(n, np.int64)
-    np.add.at(total, ids, counts)
-    return total
-
-
 def counted(rows: pa.Table, ids: Ints) -> tuple[pa.Table, Ints]:
     """Return rows of the keys `ids`, equal ones once with their number, without those of which none is left; and their keys."""
     values = [comparable(rows[name]) for name in rows.column_names if name not in (ROWS, HASH)]
     groups = group([ids, *values], rows.num_rows)
-    total = counts_of(groups.ids, rows[ROWS].to_numpy(), groups.n)
+    total = totals_of(groups.ids, rows[ROWS].to_numpy(), groups.n)
     left = np.flatnonzero(total != 0)
     left = left[stable_order(groups.first[left])]  # in order of arrival
     place = rows.column_names.index(ROWS)
@@ -203,8 +196,7 @@ class CountedLog:
         """Return of each row the last entry that adds it, and the first that takes it back while something older is left."""
         assert self._ids is not None
         groups = group([rows[name] for name in (*self.names, *self._ids)], rows.num_rows)
-        last = np.empty(groups.n, np.int64)
-        last[groups.ids] = np.arange(rows.num_rows)
+        last = last_rows(groups.ids, groups.n)
         kept = counts > 0
         kept[kept] = last[groups.ids[kept]] == np.flatnonzero(kept)
         if not oldest:

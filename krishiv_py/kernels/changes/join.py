@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import stable_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, pick
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.changes.counted import ROWS, CountedLog
 from krishiv_py.kernels.changes.net import kinds_of, update_kinds, without_unchanged
@@ -119,9 +119,8 @@ class RegularJoinOperator(TableOperator):
         for name in self.names:  # null keys never meet
             keyed &= touched.keys[name].is_valid().to_numpy()
         is_left = pc.equal(fresh[self.side], LEFT).to_numpy()
-        mine, came = [np.flatnonzero(is_left), np.flatnonzero(~is_left)], [np.zeros(touched.n, np.bool_) for _ in range(2)]
-        for mask, rows in zip(came, mine, strict=True):
-            mask[of[rows]] = True
+        mine = [np.flatnonzero(is_left), np.flatnonzero(~is_left)]
+        came = [flags_at(of[rows], touched.n) for rows in mine]
         sides, expired = list[SideRows](), 0
         for number, log in enumerate(logs):
             looks = self.forgets or self._shows_alone(1 - number)  # else a row is of interest only to changes of the other side

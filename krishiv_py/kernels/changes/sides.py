@@ -16,8 +16,8 @@ import pyarrow as pa
 from krishiv_py.arrays.equality import equal_rows
 from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.sorting import pair_order
-from krishiv_py.arrays.types import Ints, Mask, pick
-from krishiv_py.kernels.changes.counted import ROWS, counts_of, refuse_unmatched
+from krishiv_py.arrays.types import Ints, Mask, flags_at, last_rows, pick, totals_of, values_at
+from krishiv_py.kernels.changes.counted import ROWS, refuse_unmatched
 from krishiv_py.kernels.changes.net import comparable
 
 
@@ -57,9 +57,7 @@ class SideRows:
 
     def there(self, n: int) -> tuple[Mask, Mask]:
         """Return which of `n` keys had a row, and which have one."""
-        had, has = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-        had[self.of[self.were > 0]], has[self.of[self.are > 0]] = True, True
-        return had, has
+        return flags_at(self.of[self.were > 0], n), flags_at(self.of[self.are > 0], n)
 
     def entries(self) -> tuple[Ints, Ints, Ints]:
         """Return what a log has to take for them to be as they are: some rows, the key of each, and how many of each."""
@@ -107,8 +105,8 @@ def _all_of_them(rows: pa.Table, of: Ints, counts: Ints, n: int, looked: Mask) -
         first, were, are = np.arange(len(of)), np.where(np.arange(len(of)) < n, counts, 0), counts
     else:
         groups = group([of, *(comparable(rows[name]) for name in rows.column_names)], rows.num_rows)
-        first, were = groups.first, counts_of(groups.ids[:n], counts[:n], groups.n)
-        are = were + counts_of(groups.ids[n:], counts[n:], groups.n)
+        first, were = groups.first, totals_of(groups.ids[:n], counts[:n], groups.n)
+        are = were + totals_of(groups.ids[n:], counts[n:], groups.n)
     order = pair_order(of[first], first)
     first, were, are = first[order], were[order], are[order]
     missing = np.where(looked[of[first]], np.maximum(-are, 0), 0)
@@ -120,11 +118,10 @@ def _all_of_them(rows: pa.Table, of: Ints, counts: Ints, n: int, looked: Mask) -
 def _newest_of_them(rows: pa.Table, of: Ints, counts: Ints, n: int, looked: Mask, ids: list[str]) -> tuple[SideRows, Ints]:
     """Number rows by the columns that tell them apart; the last entry of each says whether it is there."""
     groups = group([of, *(rows[name] for name in ids)], rows.num_rows)
-    last_stored, first_came, last_came = (np.full(groups.n, -1, np.int64) for _ in range(3))
     place = np.arange(len(of))
-    last_stored[groups.ids[:n]] = place[:n]  # of several writes to one place the last one counts
-    last_came[groups.ids[n:]] = place[n:]
-    first_came[groups.ids[n:][::-1]] = place[n:][::-1]
+    last_stored = last_rows(groups.ids[:n], groups.n)
+    last_came = values_at(groups.ids[n:], place[n:], groups.n, -1)
+    first_came = values_at(groups.ids[n:][::-1], place[n:][::-1], groups.n, -1)
     order = pair_order(of[groups.first], groups.first)
     last_stored, first_came, last_came = last_stored[order], first_came[order], last_came[order]
     keys = of[groups.first[order]]

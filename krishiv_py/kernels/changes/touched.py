@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 
 import attrs
-import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group, key_hashes
 from krishiv_py.arrays.sorting import hash_order
-from krishiv_py.arrays.types import Ints, Mask, pick
+from krishiv_py.arrays.types import Ints, Mask, last_rows, pick, run_begins
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -29,16 +28,13 @@ class TouchedKeys:
     @cached_property
     def ranks(self) -> Ints:
         """Return the place of each key in this order."""
-        ranks = np.empty(self.n, np.int64)
-        ranks[self.order] = np.arange(self.n)
-        return ranks
+        return last_rows(self.order, self.n)
 
     def hashes_of(self, some: Mask | None = None) -> Ints:
         """Return the hashes of all keys, or of `some`: ascending, each once."""
         order = self.order if some is None else self.order[some[self.order]]
         ordered = self.hashes[order]
-        first = np.ones(len(ordered), np.bool_)
-        np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+        first = run_begins(ordered)
         return ordered if first.all() else ordered[first]
 
     @classmethod
