@@ -15,6 +15,7 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError, shown, unknown_column
 from krishiv_py.plan.checks import a_text, one_of
 from krishiv_py.plan.durations import END_OF_TIME, MAX_TIME_MS, MAX_TIME_US, Duration, TimePoint, time_point_us, to_us
+from krishiv_py.plan.names import encodable
 from krishiv_py.plan.row_classes import RecordClass, row_fields
 from krishiv_py.plan.schema import TimeKind
 
@@ -38,11 +39,22 @@ def time_of(time_us: int, kind: TimeKind) -> Any:
     return (_ZERO_UTC if kind == "timestamp" else _ZERO) + time_us * _US
 
 
+def _is_name(name: object) -> bool:
+    """Return whether a timer can be called so: by a text that a column holds."""
+    return isinstance(name, str) and name[:1] != CLOCK and encodable(name)
+
+
+def _check_reason(reason: object, hint: str) -> None:
+    """Refuse what is no text that the late output can hold."""
+    if not isinstance(reason, str) or not reason or not encodable(reason):
+        raise PlanError("a row is refused with a reason", got=shown(reason), hint=hint)
+
+
 def _check_timer(name: object, after: object, at: object, clock: object) -> None:
     """Refuse a timer without a name, without a time or with two, and of another clock."""
     one_of(clock, "clock", ("event", "processing"))
     hint = 'write ctx.timer("idle", after="10 minutes")'
-    if not isinstance(name, str) or name[:1] == CLOCK:
+    if not _is_name(name):
         raise PlanError("a timer has a name", got=shown(name), hint=hint)
     if (after is None) == (at is None):
         raise PlanError("a timer has one time: `after` or `at`", got="neither" if after is None else "both", hint=hint)
@@ -316,10 +328,7 @@ class Context:
         ...             return ctx.refuse(row, "negative amount")
         ...         return [{"amount": row.amount}]
         """
-        if not isinstance(reason, str) or not reason:
-            raise PlanError(
-                "a row is refused with a reason", got=shown(reason), hint='write ctx.refuse(row, "negative amount")'
-            )
+        _check_reason(reason, 'write ctx.refuse(row, "negative amount")')
         self._refused = reason
         self._touched = True
 
@@ -626,7 +635,7 @@ class RoundContext:
             got = f"names of shape {name.shape} for {self._n} events"
             raise PlanError("the names of timers are not aligned with the events", got=got, hint=hint)
         for each in name[events].tolist():
-            if not isinstance(each, str) or each[:1] == CLOCK:
+            if not _is_name(each):
                 raise PlanError("a timer has a name", got=shown(each), hint=hint)
         return name.astype(object)
 
@@ -724,10 +733,7 @@ class RoundContext:
         ...     def on_events(self, events, state, ctx):
         ...         ctx.refuse("negative amount", where=events.is_row & (events.amount < 0))
         """
-        if not isinstance(reason, str) or not reason:
-            raise PlanError(
-                "a row is refused with a reason", got=shown(reason), hint='write ctx.refuse("negative", where=mask)'
-            )
+        _check_reason(reason, 'write ctx.refuse("negative", where=mask)')
         events = self._where(where)
         if len(events):
             self._actions.append(("refuse", events, reason, None))

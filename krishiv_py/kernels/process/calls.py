@@ -27,7 +27,7 @@ from krishiv_py.errors import RAISED, OperatorError, PlanError, SchemaError, fai
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import KeyRows, in_result_order
-from krishiv_py.kernels.process.states import MISFITS, KeyUpdates, ObjectStates, differs, exact_array
+from krishiv_py.kernels.process.states import MISFITS, KeyUpdates, ObjectStates, differs, exact_array, misfit_of
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.process_calls import CLOCK, Context, row_reader, time_of
@@ -37,6 +37,14 @@ from krishiv_py.plan.row_classes import RecordClass, names_of, stored_value
 
 class UndoneError(Exception):
     """A call is to be undone: its key begins again."""
+
+
+class MisfitError(UndoneError):
+    """Some calls left what no column holds: the step begins again, and looks at each call for these keys."""
+
+    def __init__(self, keys: set[int]) -> None:
+        super().__init__()
+        self.keys = keys
 
 
 class StepCalls:
@@ -122,8 +130,6 @@ class StepCalls:
             pa.chunked_array(parts, f.type)
             for f, *parts in zip(self.operation.returns, *(g[2] for g in self.given), strict=True)
         ]
-        if self.operation.event_time is not None:
-            times = self._later(whole(columns[self.operation.returns.get_field_index(self.operation.event_time)]), times)
         order = in_result_order(self.keys.keys, names, of, times)
         leading = [pick(self.keys.keys[name], of[order]) for name in names]
         if self.operation.event_time is None:
@@ -131,13 +137,16 @@ class StepCalls:
         ordered = pa.array(order)
         return pa.Table.from_arrays([*leading, *(column.take(ordered) for column in columns)], schema=schema)
 
-    def _later(self, column: pa.Array, called: Ints) -> Ints:
+    def event_times(self, columns: list[pa.Array], called: Ints, where: str = "") -> Ints:
         """Return the event times of results, none of which is before the call that gave it."""
-        unit = 1_000 if self.kind == "bigint_ms" else 1
-        numbers, name = column.cast(pa.int64()), self.operation.event_time
+        name = self.operation.event_time
+        if name is None:
+            return called
+        column = columns[self.operation.returns.get_field_index(name)]
+        unit, numbers = 1_000 if self.kind == "bigint_ms" else 1, column.cast(pa.int64())
         if column.null_count:
             got, hint = f"{name}=None", f"give each result its {name}"
-            raise OperatorError("a result has no event time", got=got, then="no stage could place it", hint=hint)
+            raise OperatorError(f"a result has no event time{where}", got=got, then="no stage could place it", hint=hint)
         times: Ints = numbers.to_numpy() * unit
         early = np.flatnonzero(times < called // unit * unit)
         if len(early):
@@ -145,18 +154,24 @@ class StepCalls:
             got = f"{name}={shown(column[row].as_py())} in a call at {time_of(int(called[row]), self.kind)}"
             then = "the next stage would have it late"
             hint = f"give a {name} that is not before ctx.time"
-            raise OperatorError("the event time of a result is before the time of its call", got=got, then=then, hint=hint)
+            raise OperatorError(
+                f"the event time of a result is before the time of its call{where}", got=got, then=then, hint=hint
+            )
         return times
 
-    def column(self, field: pa.Field, values: Any) -> pa.Array:
-        """Return values that the function gave as a column of results."""
-        name = self.operation.callbacks.name
+    def column(self, field: pa.Field, values: Any, where: str = "") -> pa.Array:
+        """Return values that the function gave as a column of results; `where` is the call of an error."""
         try:
             nested = pa.types.is_nested(field.type)
             return exact_array([stored_value(value, field.type) for value in values] if nested else values, field.type)
         except (*MISFITS, AttributeError) as problem:
-            got, hint = failure_text(problem), f"change {name}, or the type of {field.name} in returns="
-            raise SchemaError(f"{name} gives a {field.name} that is not a {field.type}", got=got, hint=hint) from problem
+            raise self.unfit_column(field, problem, where) from problem
+
+    def unfit_column(self, field: pa.Field, problem: BaseException, where: str) -> SchemaError:
+        """Return the error for values that a column of results does not hold."""
+        name = self.operation.callbacks.name
+        got, hint = failure_text(problem), f"change {name}, or the type of {field.name} in returns="
+        return SchemaError(f"{name} gives a {field.name} that is not a {field.type}{where}", got=got, hint=hint)
 
     def late(self, watermark_us: int) -> pa.Table | None:
         """Return the rows that were refused, in the late layout; None without any."""
@@ -210,9 +225,22 @@ class Calls(StepCalls):
         calls = self.operation.callbacks
         self.row_class, self.on_row = calls.row_class, calls.on_row
         self.on_timer, self.on_late = calls.on_timer, calls.on_late
+        self.checked = set[int]()
+        """Keys of which each call is looked at: what it gives, and the state that it leaves."""
 
     def run(self) -> KeyUpdates:
         """Call the function for each key; return what is to be stored of the keys."""
+        while True:
+            try:
+                return self._run()
+            except MisfitError as misfit:
+                self.checked |= misfit.keys
+                self.given.clear()
+                self.drop_results(0)
+                self.refused.clear()
+                self.counters.clear()
+
+    def _run(self) -> KeyUpdates:
         states, times, objects = (
             ObjectStates(self.operation, self.keys),
             self.rows[TIME].to_numpy().tolist(),
@@ -225,7 +253,12 @@ class Calls(StepCalls):
             ctx.key = values[key]
             self._key(states, key, ctx, times[low:high], objects[low:high])
         self.collect()
-        return states.updates()
+        try:
+            return states.updates()
+        except OperatorError:
+            if self.goes_on and (keys := states.misfits() - self.checked):
+                raise MisfitError(keys) from None
+            raise
 
     def run_rows(self, states: HandedStates, keys: Sequence[int], first: Ints, stop: Ints, *, careful: bool) -> None:
         """Call the function for the rows of some keys, from the `first` to before `stop`, and the timers up to `due_us`."""
@@ -303,7 +336,8 @@ class Calls(StepCalls):
         given, refused, before = len(self._given), len(self.refused), dict(states.timers[key])
         numbers = states.called[key], states.fired[key], states.changed[key]
         low, high = int(self.keys.begins[key]), int(self.keys.begins[key + 1])
-        run = _KeyRun(self, key, ctx, (states.states[key], states.timers[key]), numbers, low)
+        careful = key in self.checked
+        run = _KeyRun(self, key, ctx, (states.states[key], states.timers[key]), numbers, low, careful=careful)
         try:
             run.all(times, rows)
         except UndoneError:
@@ -348,17 +382,38 @@ class Calls(StepCalls):
 
     def collect(self) -> None:
         """Put what was given into columns."""
-        rows = self._given
-        if not rows:
+        if not self._given:
             return
+        try:
+            times, columns = self._columns_of(slice(None))
+        except (SchemaError, OperatorError) as problem:
+            wrong = {n: each for n in range(self.n_results) if (each := self.misfit(n, n + 1)) is not None}
+            if self.goes_on and (keys := {self._of[n] for n in wrong} - self.checked):
+                raise MisfitError(keys) from None
+            raise next(iter(wrong.values()), problem) from problem.__cause__
+        self.given.append((np.array(self._of, np.int64), times, columns))
+
+    def misfit(self, first: int, stop: int | None = None) -> SchemaError | OperatorError | None:
+        """Return what is wrong with the rows that were given from the `first` one on; None where they fit."""
+        try:
+            self._columns_of(
+                slice(first, stop), "" if first == self.n_results else self.place_of(self._of[first], self._times[first])
+            )
+        except (SchemaError, OperatorError) as problem:
+            return problem
+        return None
+
+    def _columns_of(self, some: slice, where: str = "") -> tuple[Ints, list[pa.Array]]:
+        """Return the event times and the columns of some rows that were given."""
+        rows, called = self._given[some], np.array(self._times[some], np.int64)
         returns, name = self.operation.returns, self.operation.callbacks.name
         wanted, n = returns.names, len(returns)
         for row in rows:
             if len(row) != n or not all(map(row.__contains__, wanted)):
                 got, hint = shown(row), f"give rows with {', '.join(wanted)}, or change returns="
-                raise SchemaError(f"{name} gives a row that `returns` does not describe", got=got, hint=hint)
-        columns = [self.column(field, [row[field.name] for row in rows]) for field in returns]
-        self.given.append((np.array(self._of, np.int64), np.array(self._times, np.int64), columns))
+                raise SchemaError(f"{name} gives a row that `returns` does not describe{where}", got=got, hint=hint)
+        columns = [self.column(field, [row[field.name] for row in rows], where) for field in returns]
+        return self.event_times(columns, called, where), columns
 
 
 Before: TypeAlias = tuple[Any, dict[str, int]]
@@ -523,6 +578,9 @@ class _KeyRun:
             if ctx._refused is not None:
                 reason = ctx._refused
                 calls.count("refused", 1)
+            elif self.key in calls.checked and (misfit := self._misfit(n)) is not None:
+                reason = failure_text(misfit, placed=False)
+                calls.count("failed_calls", 1)
         ctx._touched, ctx._refused = False, None
         if reason is None:
             ctx._touched = True
@@ -536,6 +594,12 @@ class _KeyRun:
         ctx._least()
         calls.drop_results(n)
         calls.refused.append((self.key, self.first + place if place >= 0 else -1, reason))
+
+    def _misfit(self, first: int) -> Exception | None:
+        """Return what is wrong with what a call left: the results from the `first` one on, and the state."""
+        calls, ctx = self.calls, self.ctx
+        state = None if ctx._forgotten else ctx._state if ctx._replaced else self.state
+        return calls.misfit(first) or misfit_of(calls.operation, state)
 
     def _fire(self, upto_us: int) -> None:
         """Fire the timers that are due, in order of time and name, and those that are set meanwhile."""

@@ -13,7 +13,7 @@ few keys have many rows left, they go on one by one.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -120,6 +120,23 @@ class ArrayStates:
         stored = ([_contents(value, type_) for value in each] for each in (before, values))
         return np.fromiter(map(differs, *stored), np.bool_, len(keys))
 
+    def check(self, taken: Mapping[str, Objects], keys: Ints, kept: Mask) -> None:
+        """Refuse values of fields that their columns do not hold, of the keys that are `kept`."""
+        state = self.operation.state
+        for name, values in taken.items():
+            if values.dtype == object and state is not None:
+                self._array(state.schema.field(name), values[kept], keys[kept])
+
+    def _array(self, field: pa.Field, values: Objects, keys: Ints) -> pa.Array:
+        """Return values of a field of some keys as its column."""
+        written = []
+        for key, value in zip(keys.tolist(), values, strict=True):
+            try:
+                written.append(stored_value(value, field.type))
+            except (*MISFITS, AttributeError) as problem:
+                raise unfit_state(f"state.{field.name}", self.rows.shown(key), problem) from problem
+        return field_array(self.operation, field, written, keys, self.rows.shown)
+
     def forget(self, keys: Ints) -> None:
         """Drop state and timers of some keys."""
         self.has[keys] = False
@@ -146,13 +163,9 @@ class ArrayStates:
         for field in state.schema:
             values = self.fields[field.name]
             if values.dtype == object:
-                written: Any = [None] * self.rows.n
-                for key in there.tolist():
-                    try:
-                        written[key] = stored_value(values[key], field.type)
-                    except (*MISFITS, AttributeError) as problem:
-                        raise unfit_state(f"state.{field.name}", self.rows.shown(key), problem) from problem
-                yield field_array(self.operation, field, written, every, self.rows.shown)
+                places = np.zeros(self.rows.n, np.int64)
+                places[there] = np.arange(len(there))
+                yield self._array(field, values[there], there).take(pa.array(places, mask=~self.has))
             else:
                 array = field_array(self.operation, field, values, every, self.rows.shown)
                 yield array if self.has.all() else pa.array(values, field.type, mask=~self.has)
@@ -193,7 +206,7 @@ class Rounds(StepCalls):
         self.nested = state is not None and any(pa.types.is_nested(type_) for type_ in state.schema.types)
         try:
             return self._rounds()
-        except UndoneError:  # a call changed lists or objects in place that it is not to change
+        except UndoneError:  # a call changed what it is not to change, or left what no column holds
             self.given.clear()
             self.refused.clear()
             self.counters.clear()
@@ -216,7 +229,12 @@ class Rounds(StepCalls):
             if self.ttl_us is not None:
                 states.has[self._expired(everyone, np.full(len(everyone), self.settled_us))] = False
         self.refused.sort(key=lambda refused: refused[0])
-        return states.updates()
+        try:
+            return states.updates()
+        except OperatorError:
+            if self.goes_on and not self.careful:
+                raise UndoneError from None
+            raise
 
     def _all(self, keys: Ints, due_us: int) -> None:
         """Call the function until no key has a row left, or a timer that is due."""
@@ -256,26 +274,26 @@ class Rounds(StepCalls):
         self._try(_Round(keys, rows, names, times))
 
     def _try(self, events: _Round) -> None:
-        """Call the function for a round, and for halves of it where it fails."""
+        """Call the function for a round, and for halves of it where it fails, or leaves what no column holds."""
         try:
             columns = self._call(events)
         except RAISED as problem:
             if isinstance(problem, OperatorError):
                 raise
-            self._undo()
-            if not self.goes_on:
-                raise self._failed(problem, events) from problem
-            if len(events) > 1:
-                for half in events.halves():
-                    self._try(half)
-            else:
-                self._refuse(events, 0, failure_text(problem, placed=False))
-                self.count("failed_calls", 1)
+            self._halve(events, problem)
             return
         reasons, kept = np.full(len(events), None, object), np.ones(len(events), np.bool_)
         for action, picked, reason, _ in self.ctx._actions:
             if action == "refuse":
                 reasons[picked], kept[picked] = reason, False
+        try:
+            given = self._emitted(events, kept)
+            if self.goes_on and self.careful:
+                self.states.check(columns._taken, events.keys, kept)
+        except (SchemaError, OperatorError) as problem:
+            self._halve(events, problem)
+            return
+        self.given += given
         if not kept.all():
             self._undo()
             for place in np.flatnonzero(~kept).tolist():
@@ -283,6 +301,18 @@ class Rounds(StepCalls):
             self.count("refused", int(np.count_nonzero(~kept)))
         self._write(events, columns, kept)
         self._act(events, kept)
+
+    def _halve(self, events: _Round, problem: BaseException) -> None:
+        """Repeat a round that failed with halves of its events; one that is alone is refused."""
+        self._undo()
+        if not self.goes_on:
+            raise self._failed(problem, events) from problem
+        if len(events) > 1:
+            for half in events.halves():
+                self._try(half)
+        else:
+            self._refuse(events, 0, failure_text(problem, placed=False))
+            self.count("failed_calls", 1)
 
     def _undo(self) -> None:
         """Begin the step again, unless a call that is not written back leaves nothing."""
@@ -341,54 +371,69 @@ class Rounds(StepCalls):
             picked = every[mine]
             keys, name = events.keys[picked], what[picked] if isinstance(what, np.ndarray) else what
             clocked = action.startswith("clock")
-            if action == "emit":
-                self._emit(keys, times[picked], picked, what, len(events))
-            elif action == "forget":
+            if action == "forget":
                 states.forget(keys)
             elif action.endswith("cancel"):
                 (states.clock_timers if clocked else states.timers).cancel(keys, name)
-            elif action != "refuse" and self.closing:
+            elif action not in ("refuse", "emit") and self.closing:
                 self.count("timers_dropped", len(keys))
-            elif action != "refuse":
+            elif action not in ("refuse", "emit"):
                 now = np.full(len(picked), self.moment.now_us or 0) if clocked else times[picked]
                 due = values[mine] + (now if action.endswith("after") else 0)
                 (states.clock_timers if clocked else states.timers).set(keys, name, due)
 
-    def _emit(self, keys: Ints, times: Ints, events: Ints, columns: dict[str, Any], n: int) -> None:
+    def _emitted(self, events: _Round, kept: Mask) -> list[tuple[Ints, Ints, list[pa.Array]]]:
+        """Return the rows that a round gave for the events that are `kept`: their keys, event times and columns."""
+        given = []
+        for action, every, columns, _ in self.ctx._actions:
+            if action == "emit":
+                self._check_emit(columns, len(events))
+                picked = every[kept[every]]
+                if len(picked):
+                    keys, called = events.keys[picked], events.times[picked]
+                    times, arrays = self._rows(columns, picked, keys, called)
+                    given.append((keys, times, arrays))
+        return given
+
+    def _check_emit(self, columns: dict[str, Any], n: int) -> None:
+        """Refuse columns that `returns` does not describe, and arrays of another length than `n` events."""
         returns, name = self.operation.returns, self.operation.callbacks.name
         if set(columns) != set(returns.names):
             got, hint = f"emit({', '.join(columns)})", f"give {', '.join(returns.names)}, or change returns="
             raise SchemaError(f"{name} gives a row that `returns` does not describe", got=got, hint=hint)
-        if not len(keys):
-            return
-        arrays = []
-        for field in returns:
-            value = columns[field.name]
-            if isinstance(value, (pa.Array, pa.ChunkedArray)) or (isinstance(value, np.ndarray) and value.ndim == 1):
-                if len(value) != n:
-                    got, hint = f"{field.name} has {len(value)} values for {n} events", "give arrays aligned with all events"
-                    raise SchemaError(f"{name} gives an array of another length", got=got, hint=hint)
-                arrays.append(self._picked(field, value, events))
-            else:
-                one = self.column(field, [value])
-                arrays.append(one.take(pa.array(np.zeros(len(keys), np.int64))))
-        self.given.append((keys, times, arrays))
+        for column, value in columns.items():
+            if _is_aligned(value) and len(value) != n:
+                got, hint = f"{column} has {len(value)} values for {n} events", "give arrays aligned with all events"
+                raise SchemaError(f"{name} gives an array of another length", got=got, hint=hint)
 
-    def _picked(self, field: pa.Field, values: Any, events: Ints) -> pa.Array:
-        """Return the values of some events, as a column of results."""
-        if isinstance(values, np.ndarray):
-            return self.column(field, values[events])
+    def _rows(self, columns: dict[str, Any], picked: Ints, keys: Ints, called: Ints) -> tuple[Ints, list[pa.Array]]:
+        """Return the event times and the columns of what a round gave for some of its events."""
         try:
-            taken = values.take(pa.array(events))
+            arrays = [self._array(field, columns[field.name], picked) for field in self.operation.returns]
+            return self.event_times(arrays, called), arrays
+        except (SchemaError, OperatorError):
+            for event, key, us in zip(picked[:, None], keys.tolist(), called[:, None], strict=True):
+                where = self.place_of(key, int(us[0]))
+                one = [self._array(field, columns[field.name], event, where) for field in self.operation.returns]
+                self.event_times(one, us, where)
+            raise
+
+    def _array(self, field: pa.Field, value: Any, events: Ints, where: str = "") -> pa.Array:
+        """Return what a round gave for some events, as a column of results."""
+        if not _is_aligned(value):
+            return self.column(field, [value], where).take(pa.array(np.zeros(len(events), np.int64)))
+        if isinstance(value, np.ndarray):
+            return self.column(field, value[events], where)
+        try:
+            taken = value.take(pa.array(events))
             return (whole(taken) if isinstance(taken, pa.ChunkedArray) else taken).cast(field.type)
         except MISFITS as problem:
-            name = self.operation.callbacks.name
-            got, hint = failure_text(problem), f"change {name}, or the type of {field.name} in returns="
-            raise SchemaError(f"{name} gives a {field.name} that is not a {field.type}", got=got, hint=hint) from problem
+            raise self.unfit_column(field, problem, where) from problem
 
     def _few(self, keys: Ints, due_us: int) -> None:
         """Go on with a few keys that have many rows, row by row."""
         calls = Calls(self.layout, self.keys, self.rows, self.moment, self.settled_us, due_us)
+        calls.checked |= set(keys.tolist() if self.careful else ())
         calls.run_rows(ArraysByKey(self.states), keys.tolist(), self.place, self.stop, careful=self.careful)
         self.place[keys] = self.stop[keys]
         self._join(calls)
@@ -443,6 +488,11 @@ class Rounds(StepCalls):
             except RAISED:
                 return self._failing(half)
         return events
+
+
+def _is_aligned(value: Any) -> bool:
+    """Return whether a value is an array with one element for each event."""
+    return isinstance(value, (pa.Array, pa.ChunkedArray)) or (isinstance(value, np.ndarray) and value.ndim == 1)
 
 
 class _Columns:
@@ -513,9 +563,17 @@ class ArraysByKey:
             timers.set(keys, name.removeprefix(CLOCK), np.array([us]))
         for name, values in arrays.fields.items() if state is not None else ():
             value = value_of(state, name)
-            if values.dtype != object and (value is None or np.asarray(value, values.dtype) != value):
+            if values.dtype != object and not _holds(values.dtype, value):
                 arrays.fields[name] = values = values.astype(object)  # what it is not is said where it is written
             values[key] = value
+
+
+def _holds(dtype: np.dtype[Any], value: Any) -> bool:
+    """Return whether an array of a type has a value as it is."""
+    try:
+        return value is not None and bool(np.asarray(value, dtype) == value)
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _contents(value: Any, type_: pa.DataType) -> Any:

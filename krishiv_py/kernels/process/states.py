@@ -144,6 +144,10 @@ class ObjectStates:
         stored = self.rows.stored.slice(int(places[0]), 1) if len(places) else None
         return None if stored is None else self._read(stored)[0]
 
+    def misfits(self) -> set[int]:
+        """Return the keys whose state its columns do not hold."""
+        return {key for key, state in enumerate(self.states) if misfit_of(self.operation, state) is not None}
+
     def updates(self) -> KeyUpdates:
         """Return what is to be stored."""
         n = self.rows.n
@@ -212,6 +216,19 @@ def written_states(state: RecordClass, states: list[Any], shown_key: Callable[[i
         for place in range(len(states)) if len(states) > 1 else ():
             written_states(state, states[place : place + 1], partial(_same, shown_key(place)))
         raise unfit_state(state.kind.__name__, shown_key(0), problem) from problem
+
+
+def misfit_of(operation: Processing, state: Any) -> OperatorError | None:
+    """Return what is wrong with the state of a key; None where its columns hold it."""
+    if operation.state is None or state is None:
+        return None
+    try:
+        written = written_states(operation.state, [state], lambda _: "")
+        for field in operation.state.schema:
+            field_array(operation, field, written[field.name], np.zeros(1, np.int64), lambda _: "")
+    except OperatorError as problem:
+        return problem
+    return None
 
 
 def unfit_state(what: str, shown_key: str, problem: BaseException) -> OperatorError:
