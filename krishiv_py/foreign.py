@@ -157,6 +157,13 @@ _PIVOT: Final = (
 _START: Final = "an argument of where it ends: .start(sink, checkpoint=..., batches=..., name=...)"
 
 
+_ORDERED: Final = {
+    "absent": ("an alert takes the place of windows", 'key_by("user").absent("5 minutes")'),
+    "with_previous": ("rows before are those of a key", 'key_by("user").with_previous(before=prev("amount"))'),
+    "match": ("a pattern takes the place of windows", 'key_by("user").match(step("a").then(step("b", "amount > 500")))'),
+    "process": ("a process function takes the place of windows", 'key_by("user").process(function, returns="n bigint")'),
+}
+"""Stages in order of event time: what there is to know, and how each is called."""
 _ON_STREAM: Final = {
     "join crossJoin merge intervalJoin coGroup cogroup join_interval join_where leftJoin": _JOIN,
     "changelog fromChangelogStream from_changelog_stream read_cdc cdc fromChangelog table": (
@@ -254,10 +261,7 @@ _ON_STREAM: Final = {
     "calendar_window": 'write .window(calendar_window("day", "Europe/Berlin"))',
     "matches pairs": "only .lookback_window(...) tells which rows met",
     "on_events": "only .time_interval_window(...) tells events of panes",
-    "absent": 'keys are absent by event time: write .watermark("at", "5 seconds").key_by("user").absent("5 minutes")',
-    "with_previous": 'rows before are those of a key: write .key_by("user").with_previous(before=prev("amount"))',
-    "match": 'a pattern takes the place of windows: write .key_by("user").match(step("a").then(step("b", "amount > 500")))',
-    "process": 'a process function takes the place of windows: write .key_by("user").process(function, returns="n bigint")',
+    **{name: f"{why}: write .{call}" for name, (why, call) in _ORDERED.items()},
     _AGGREGATE: 'write .agg(count(), sum("x")); udaf(...) makes an aggregate of your own',
 }
 """At any stage of a stream."""
@@ -305,6 +309,7 @@ _ON_ROWS: Final = {
     "key_by": f"the stream is keyed already; {_MARK} next",
     _OPTIONS: f"{_MARK} first",
     f"agg collect_with_aggs {WINDOWS} {JOINS}": 'call .watermark("column", lag) first',
+    **{name: f"rows go by event time: {_MARK}.{call}" for name, (_, call) in _ORDERED.items()},
 }
 _ON_TIMED: Final = {
     **_ON_STREAM,
@@ -465,6 +470,7 @@ NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         **_once(f"{_MARK}, a window, and .agg(...)"),
         "with_late_event_handler": "call it before .key_by(...), or after .watermark(...)",
         RESULTS: 'call .watermark("column", lag) first',
+        " ".join(_ORDERED): 'call .watermark("event_time", "5 seconds") first',
     },
     "timed": _ON_TIMED,
     "windowed": _ON_WINDOWED,
