@@ -23,7 +23,7 @@ from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import NEVER, KeyRows, OrderedOperator, OrderedStep, in_result_order
 from krishiv_py.kernels.patterns.program import TAKE, Program, compiled
 from krishiv_py.kernels.patterns.search import ANY_ROW, Found, KeySearch, Question, Settings, SkipError, StepRows
-from krishiv_py.kernels.patterns.values import Columns, MatchRows
+from krishiv_py.kernels.patterns.values import AheadAnswers, Columns, MatchRows, named_values
 from krishiv_py.kernels.rows_before import RowsBefore
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.key_table import ROW, KeyRowLog
@@ -68,6 +68,9 @@ class PatternOperator(OrderedOperator):
             (kind, self.steps.get(name, -1)),
             operation.most_rows,
             self.asked,
+            tuple(
+                named_values(one, self.steps, number if number < len(self.steps) else None) for number, one in enumerate(every)
+            ),
             operation.timeouts == "side_output",
             operation.at_end == "seen",
         )
@@ -236,17 +239,16 @@ class _MatchStep:
         return results, late, self.counters
 
     def _bits(self, rows: pa.Table, times: Ints) -> Ints:
-        """Return the conditions that each row fulfils, as bits, of those that do not depend on a match."""
+        """Return the conditions that each row fulfils, as bits; of one that depends on a match, the part that does not."""
         op, bits = self.op, np.zeros(rows.num_rows, np.int64)
         columns = Columns(op.users(rows), times, op.steps)
         for number, condition in enumerate(op.conditions):
-            if not op.asked >> number & 1:
-                bits |= columns.holds(condition).astype(np.int64) << number
+            bits |= columns.may_hold(condition).astype(np.int64) << number
         return bits
 
     def _can_start(self, rows: pa.Table, bits: Ints, times: Ints) -> Mask:
         op = self.op
-        starts = np.ones(len(bits), np.bool_) if op.first & op.asked else bits & op.first != 0
+        starts: Mask = bits & op.first != 0
         before = op.operation.pattern.before
         if before is not None:
             seen = rows[_QUIET].to_numpy()
@@ -339,10 +341,10 @@ class _Searches:
         for mask in stops:
             stops[mask] = np.flatnonzero(bits & mask).tolist()
         newest = step.moment.newest_us if step.ended else None
-        self.step_rows = StepRows(
-            self.times.tolist(), bits.tolist(), np.flatnonzero(starts).tolist(), stops, step.horizon, newest
-        )
         self.columns = Columns(op.users(rows), self.times, op.steps)
+        ahead = AheadAnswers(self.columns, op.conditions)
+        begins = np.flatnonzero(starts).tolist()
+        self.step_rows = StepRows(self.times.tolist(), bits.tolist(), begins, stops, step.horizon, newest, ahead)
         keys, first = np.unique(of, return_index=True)
         self.keys = keys
         ends = np.append(first[1:], len(of))

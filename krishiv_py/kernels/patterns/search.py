@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Generator
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import attrs
 
@@ -74,6 +74,27 @@ class Found:
     end_us: int
 
 
+class Named(NamedTuple):
+    """A value of the rows of a match: of one row by its place, or how many rows there are.
+
+    Attributes
+    ----------
+    step : int
+        The step whose rows count; -1 for all of them.
+    place : int
+        The place from the first row, or from the last one with -1 for the last one.
+    counts : bool
+        Whether the number of the rows is the value.
+    mine : int
+        1 where the row that is asked for counts among them, else 0.
+    """
+
+    step: int
+    place: int
+    counts: bool
+    mine: int
+
+
 @attrs.frozen(eq=False)
 class Settings:
     """Holds what all searches of a stage share.
@@ -90,6 +111,8 @@ class Settings:
         How many rows a start may look at.
     asked : int
         The conditions, as bits, that depend on the rows of the match.
+    named : tuple of tuple of Named or None
+        The values of these rows that each condition names; None where one of them is more than a row, or a number of rows.
     timeouts : bool
         Whether rows of a start whose time is over are wanted.
     ends_early : bool
@@ -102,8 +125,16 @@ class Settings:
     skip: tuple[SkipTo, int]
     most_rows: int
     asked: int
+    named: tuple[tuple[Named, ...] | None, ...]
     timeouts: bool
     ends_early: bool
+
+
+class Ahead(Protocol):
+    """Conditions over rows of a match for all rows at once, where those that they name lie at the same distances."""
+
+    def of(self, element: int, distances: tuple[int, ...]) -> bytes | None:
+        """Return 1 or 0 for each row; None where that is not known."""
 
 
 @attrs.frozen(eq=False)
@@ -115,7 +146,7 @@ class StepRows:
     times : list of int
         Event times, µs.
     bits : list of int
-        The conditions that each fulfils.
+        The conditions that each fulfils; of one that depends on the match, the part that does not.
     starts : list of int
         The rows with which a match can begin.
     stops : dict of int to list of int
@@ -124,6 +155,8 @@ class StepRows:
         Before this time there are no further rows.
     newest_us : int or None
         The largest event time, once the input has ended.
+    ahead : Ahead
+        What is known of the other part.
     """
 
     times: list[int]
@@ -132,6 +165,7 @@ class StepRows:
     stops: dict[int, list[int]]
     settled_us: int
     newest_us: int | None
+    ahead: Ahead
 
 
 class UndecidedError(Exception):
@@ -220,7 +254,7 @@ class KeySearch:
         settings, all_bits, all_stops = self.settings, self.rows.bits, self.rows.stops
         code, asked, failed = settings.program.code, settings.asked, self._failed
         self._begin(start)
-        stop, steps, taken = self._stop, self._steps, self._taken
+        stop, steps, taken, of_step = self._stop, self._steps, self._taken, self._of_step
         choices: list[tuple[int, int, int, int]] = []
         trail: list[tuple[int, int]] = []
         visited: set[tuple[int, int]] = set()
@@ -228,13 +262,19 @@ class KeySearch:
         while True:
             kind, element, relaxed, wanted, goto, other = code[pc]
             if kind == TAKE:
-                if asked:
-                    fits, place = yield from self._next_fit(element, row, relaxed and bool(taken), wanted)
+                passes = relaxed and bool(taken)
+                known = self._decided_fit(element, row) if asked and row < stop and not passes else None
+                if known is not None:
+                    fits, place = known, row
+                    if row > self._last:
+                        self._last = row
+                elif asked:
+                    fits, place = yield from self._next_fit(element, row, passes, wanted)
                     if place < 0:
                         return self._give_up()
                 else:
                     place = row
-                    if relaxed and taken:
+                    if passes:
                         stops = all_stops[wanted]
                         found = bisect_left(stops, row)
                         place = stops[found] if found < len(stops) else stop
@@ -249,6 +289,8 @@ class KeySearch:
                 if fits:
                     steps.append(element)
                     taken.append(place)
+                    if asked:
+                        of_step[element].append(place)
                     pc, row = goto, place + 1
                     continue
             elif kind == MATCH:
@@ -261,8 +303,8 @@ class KeySearch:
                     return Found("match", steps, taken, self._settle(), end_us)
             else:
                 repeats = kind == LOOP and trail and any(at == pc for at, n in reversed(trail) if n == len(taken))
-                known = not asked and ((pc, row) in visited or (row > start and (pc, row) in failed))
-                if not repeats and not known:
+                tried = not asked and ((pc, row) in visited or (row > start and (pc, row) in failed))
+                if not repeats and not tried:
                     visited.add((pc, row))
                     choices.append((other, row, len(taken), len(trail)))
                     if kind == LOOP:
@@ -276,6 +318,8 @@ class KeySearch:
                 return self._give_up()
             pc, row, had, trailed = choices.pop()
             if had < len(taken):
+                for element in steps[had:] if asked else ():
+                    of_step[element].pop()
                 del steps[had:], taken[had:]
                 if asked:
                     self._blocks = {key: block for key, block in self._blocks.items() if block.taken <= had}
@@ -297,6 +341,7 @@ class KeySearch:
         self._timed_out: Found | None = None
         self._steps: list[int] = []
         self._taken: list[int] = []
+        self._of_step: list[list[int]] = [[] for _ in settings.named] if settings.asked else []
         self._blocks = {}
 
     def _settle(self) -> int:
@@ -334,16 +379,12 @@ class KeySearch:
         deadline = min(times[last] + self.settings.after_us, self._limit)
         stop = bisect_left(times, deadline, last, self.end)
         over = min(stop, self._start + self.settings.most_rows)
-        if not self.settings.asked:
-            stops = self.rows.stops[1 << element]
-            found = bisect_left(stops, last + 1)
-            came = found < len(stops) and stops[found] < over
-            place = stops[found] if came else over
-        else:
-            came, place = False, last + 1
-            while place < over and not came:
-                came = yield from self._test(element, place, over, in_run=False)
-                place += not came
+        came, place, stops = False, last + 1, self.rows.stops[1 << element]
+        found = bisect_left(stops, place)
+        while not came and found < len(stops) and stops[found] < over:
+            place = stops[found]
+            came = yield from self._test(element, place, over, in_run=False)
+            found += 1
         if came:
             self._last = max(self._last, place)
             return None
@@ -351,7 +392,7 @@ class KeySearch:
             return GIVEN_UP
         newest = self.rows.newest_us
         if newest is None and deadline > self.rows.settled_us:
-            self.until_us, self.bits = deadline, ANY_ROW if self.settings.asked else 1 << element
+            self.until_us, self.bits = deadline, 1 << element
             raise UndecidedError
         if newest is not None and self.settings.ends_early and deadline > newest:
             self.dropped += 1
@@ -364,9 +405,13 @@ class KeySearch:
         self, element: int, row: int, relaxed: bool, wanted: int
     ) -> Generator[Question, list[bool], tuple[bool, int]]:
         """Look whether a row fits, and which; -1 to give the start up."""
+        stops = self.rows.stops[wanted] if relaxed else []
         while True:
+            if relaxed:
+                found = bisect_left(stops, row)
+                row = stops[found] if found < len(stops) else self._stop
             if row >= self._stop:
-                return False, (-1 if self._beyond(ANY_ROW) else row)
+                return False, (-1 if self._beyond(wanted if relaxed else ANY_ROW) else row)
             self._last = max(self._last, row)
             if (yield from self._test(element, row, self._stop, in_run=not relaxed)):
                 return True, row
@@ -377,10 +422,36 @@ class KeySearch:
                     return False, row
             row += 1
 
+    def _decided_fit(self, element: int, row: int) -> bool | None:
+        """Return whether a row fulfils a condition; None where that is to be asked."""
+        rows, settings = self.rows, self.settings
+        if not rows.bits[row] >> element & 1:
+            return False
+        if not settings.asked >> element & 1:
+            return True
+        named = settings.named[element]
+        if named is None:
+            return None
+        answers = rows.ahead.of(element, tuple([self._distance(each, row) for each in named]))
+        return None if answers is None else bool(answers[row])
+
+    def _distance(self, named: Named, row: int) -> int:
+        """Return how far before a row the one is that is named, -1 for none; or how many rows there are."""
+        step, place, counts, mine = named
+        rows = self._taken if step < 0 else self._of_step[step]
+        had = len(rows)
+        if counts:
+            return had + mine
+        at = place if place >= 0 else had + mine + place
+        if 0 <= at < had:
+            return row - rows[at]
+        return 0 if mine and at == had else -1
+
     def _test(self, element: int, row: int, stop: int, *, in_run: bool) -> Generator[Question, list[bool], bool]:
         """Ask whether a row fulfils a condition, together with those that come after it."""
-        if not self.settings.asked >> element & 1:
-            return bool(self.rows.bits[row] >> element & 1)
+        known = self._decided_fit(element, row)
+        if known is not None:
+            return known
         block, had = self._blocks.get(element), len(self._taken)
         many = 1
         if block is not None and block.in_run == in_run:

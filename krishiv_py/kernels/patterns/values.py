@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,21 @@ import pyarrow as pa
 
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.types import Ints, Mask, flags, last_rows, pick, values_at
+from krishiv_py.errors import RAISED
 from krishiv_py.kernels.aggregates import Rows, kernel_for
 from krishiv_py.kernels.columns.evaluate import argument, evaluate, expr_type
 from krishiv_py.kernels.columns.layout import whole
-from krishiv_py.kernels.patterns.search import Question
+from krishiv_py.kernels.patterns.search import Named, Question
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.selections import First
-from krishiv_py.plan.expressions.expr import columns_of
+from krishiv_py.plan.expressions.expr import BinOp, Expr, columns_of
+from krishiv_py.plan.expressions.udfs import Called
 from krishiv_py.plan.matching import MatchExpr, MatchValue, is_positional
+
+_WORTH, _ROWS_PER_QUESTION = 8, 1_000
+"""All rows are computed at once after so many questions, and one more for so many rows."""
+_MOST_AHEAD = 256
+"""For so many conditions and distances this is done."""
 
 
 class MatchRows:
@@ -89,6 +96,17 @@ class Columns:
             return np.ones(self.table.num_rows, np.bool_)
         return _true(evaluate(condition.expr, _batch(self.table)))
 
+    def may_hold(self, condition: MatchExpr | None) -> Mask:
+        """Return the rows for which the part of a condition is true that does not depend on a match."""
+        if condition is None or not condition.values:
+            return self.holds(condition)
+        named = {value.name for value in condition.values}
+        holds = np.ones(self.table.num_rows, np.bool_)
+        for part in _conjuncts(condition.expr):
+            if not named & columns_of(part):
+                holds &= self.holds(MatchExpr(part))
+        return holds
+
     def answers(self, condition: MatchExpr, own: int | None, asked: Sequence[Question]) -> list[list[bool]]:
         """Return for the rows of each question whether the condition is true, which depends on the match so far."""
         lengths = [len(question.rows) for question in asked]
@@ -152,6 +170,80 @@ class Columns:
         if not every:
             every = {"": pa.nulls(len(rows))}
         return evaluate(expr.expr, pa.RecordBatch.from_arrays(list(every.values()), names=list(every)))
+
+
+class AheadAnswers:
+    """Conditions over rows of a match, for all rows at once; see :class:`~krishiv_py.kernels.patterns.search.Ahead`.
+
+    ``last("down.price")`` is often the row before, whatever the match: then the condition compares a column with itself, moved.
+    Rows of several keys are next to each other; what comes of these is never asked for. So a condition that raises is not
+    computed in this way, nor is a user's function.
+    """
+
+    def __init__(self, columns: Columns, conditions: Sequence[MatchExpr | None]) -> None:
+        self._columns, self._conditions, self._n = columns, conditions, columns.table.num_rows
+        self._asked: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._answers: dict[tuple[int, tuple[int, ...]], bytes | None] = {}
+        self._worth = _WORTH + self._n // _ROWS_PER_QUESTION
+
+    def of(self, element: int, distances: tuple[int, ...]) -> bytes | None:
+        """Return 1 or 0 for each row, once so often asked that it is worth the while; else None."""
+        key = element, distances
+        answers = self._answers.get(key, b"")
+        if answers == b"":
+            asked = self._asked[key] = self._asked.get(key, 0) + 1
+            if asked <= self._worth or len(self._answers) >= _MOST_AHEAD:
+                return None
+            condition = self._conditions[element]
+            assert condition is not None
+            answers = self._answers[key] = self._computed(condition, distances)
+        return answers
+
+    def _computed(self, condition: MatchExpr, distances: tuple[int, ...]) -> bytes | None:
+        columns, every = {}, np.arange(self._n)
+        try:
+            for value, distance in zip(condition.values, distances, strict=True):
+                if is_positional(value.call):
+                    places = every - distance if distance >= 0 else np.full(self._n, -1)
+                    columns[value.name] = self._columns._at(value.call, np.maximum(places, -1))
+                else:
+                    columns[value.name] = pa.array(np.full(self._n, distance))
+            return _true(self._columns._evaluated(condition, every, columns)).tobytes()
+        except RAISED:  # of rows that belong to several keys
+            return None
+
+
+def named_values(condition: MatchExpr | None, steps: Mapping[str, int], own: int | None) -> tuple[Named, ...] | None:
+    """Return what a condition names of a match; None where that is more than single rows, and numbers of rows."""
+    if condition is None or not condition.values or any(isinstance(node, Called) for node in _nodes(condition.expr)):
+        return None
+    named = []
+    for value in condition.values:
+        call, step = value.call, -1 if value.step is None else steps[value.step]
+        mine = int(own is not None and step in (own, -1))
+        offset = getattr(call, "offset", 0)
+        if is_positional(call) and not any(isinstance(node, Called) for node in _nodes(call.arg)):
+            named.append(Named(step, offset if isinstance(call, First) else -1 - offset, counts=False, mine=mine))
+        elif call._counts_rows and call.func == "count" and call.where is None:
+            named.append(Named(step, 0, counts=True, mine=mine))
+        else:
+            return None
+    return tuple(named)
+
+
+def _nodes(expr: Expr) -> Iterator[Expr]:
+    yield expr
+    for child in expr._children():
+        yield from _nodes(child)
+
+
+def _conjuncts(expr: Expr) -> Iterator[Expr]:
+    """Yield the parts of which all are true where an expression is."""
+    if isinstance(expr, BinOp) and expr.op == "and":
+        yield from _conjuncts(expr.left)
+        yield from _conjuncts(expr.right)
+    else:
+        yield expr
 
 
 def _rows_so_far(question: Question, step: int | None) -> list[int]:

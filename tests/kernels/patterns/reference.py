@@ -51,6 +51,10 @@ def falls(own: str, before: str) -> Condition:
     return Condition(col("v") < coalesce(last(f"{own}.v", 1), last(f"{before}.v")), holds)
 
 
+def both(one: Condition, other: Condition) -> Condition:
+    return Condition(one.expr & other.expr, lambda rows, k, taken: one.holds(rows, k, taken) and other.holds(rows, k, taken))
+
+
 def above(name: str) -> Condition:
     def holds(rows: list[Row], k: int, taken: Taken) -> bool:
         mine = _values(rows, taken, name)
@@ -289,6 +293,7 @@ def random_tree(draw: random.Random, depth: int = 2, *, asked: bool = False, nam
         names.append(name)
         plain: list[Condition | None] = [kind(draw.choice("abc")), kind(*draw.sample("abcx", 2)), None, rises()]
         more: list[Condition | None] = [falls(name, names[0]), above(names[0]), few(name, draw.randint(1, 3))] if asked else []
+        more += [both(kind("a", "b"), falls(name, names[0])), both(few(name, 2), rises())] if asked else []
         return ("step", name, draw.choice(plain + more * 2))
     if what == "or":
         return ("or", *(random_tree(draw, depth - 1, asked=asked, names=names) for _ in range(2)))
