@@ -10,7 +10,7 @@ a point in time, and the conditions of rows. Rows that fulfil none of these are 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,8 @@ from krishiv_py.kernels.state.window_log import DeadKeys
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.matching import LIMIT, TIMED_OUT, Matching
 
+_KEYS_AT_ONCE: Final = 1 << 15
+"""So many keys are searched at a time; a search takes about a kilobyte, and so does what it finds."""
 _HELD, _BITS, _START, _UNTIL, _NUMBER = "__held", "__bits", "__start", "__until", "__number"
 _SEEN, _SEEN_BEFORE, _QUIET = "__seen", "__seen_before", "__quiet"
 
@@ -215,12 +217,9 @@ class _MatchStep:
         added = (self.held[self.ids] > 0) & ~relevant[self.ids]
         self.held = self.held + np.where(relevant | (self.held == 0), 0, counts)
         log = op.log(self.step.bucket)
-        results = op.layout.result_schema.empty_table()
-        late: pa.Table | None = None
-        kept_rows = added
-        if relevant.any():
-            results, late, stays = self._search(log, fresh, bits, starts, relevant, numbers)
-            kept_rows = added | stays
+        found, kept_rows = _Results(op), added
+        for some in _parts(relevant):
+            kept_rows = kept_rows | self._search(log, fresh, bits, starts, some, numbers, found)
         places = np.flatnonzero(kept_rows)
         if len(places):
             log.append(pick(fresh, places), hashes[self.ids[places]])
@@ -236,7 +235,7 @@ class _MatchStep:
         own = dict(zip((_HELD, _BITS, _START, _UNTIL, _NUMBER), map(pa.array, of_key), strict=True)) | self.kept
         columns = [own[field.name] for field in op.values[:-2]]
         self.step.write(keys, live, columns, self.until)
-        return results, late, self.counters
+        return *found.tables(keys), self.counters
 
     def _bits(self, rows: pa.Table, times: Ints) -> Ints:
         """Return the conditions that each row fulfils, as bits; of one that depends on a match, the part that does not."""
@@ -256,9 +255,9 @@ class _MatchStep:
         return starts
 
     def _search(
-        self, log: KeyRowLog, fresh: pa.Table, bits: Ints, starts: Mask, relevant: Mask, numbers: Ints
-    ) -> tuple[pa.Table, pa.Table | None, Mask]:
-        """Search the rows of relevant keys; return results, late rows, and which of the fresh rows are kept."""
+        self, log: KeyRowLog, fresh: pa.Table, bits: Ints, starts: Mask, relevant: Mask, numbers: Ints, found: _Results
+    ) -> Mask:
+        """Search the rows of relevant keys, and add what is found; return which of the fresh rows are kept."""
         op, keys, step = self.op, self.keys, self.step
         known = relevant & (self.held > 0)
         read = log.of_hashes(step.hashes[known]) if known.any() else None
@@ -306,7 +305,41 @@ class _MatchStep:
         place_of_key = values_at(which, begins, keys.n)
         stay = (position >= place_of_key[of]) & ~from_log
         stays = flags_at(mine[order[stay] - n_read], fresh.num_rows)
-        return (*searches.results(), stays)
+        searches.results(found)
+        return stays
+
+
+def _parts(relevant: Mask) -> Iterator[Mask]:
+    """Yield some of the relevant keys at a time."""
+    keys = np.flatnonzero(relevant)
+    for first in range(0, len(keys), _KEYS_AT_ONCE):
+        yield flags_at(keys[first : first + _KEYS_AT_ONCE], len(relevant))
+
+
+class _Results:
+    """What the searches of a step find, as columns."""
+
+    def __init__(self, operator: PatternOperator) -> None:
+        self.op = operator
+        self._parts: list[tuple[pa.Table, Ints, Ints]] = []
+        self._late: list[pa.Table] = []
+
+    def add(self, rows: pa.Table, of: Ints, decided: Ints) -> None:
+        """Add rows of results, with the key of each and when it was decided."""
+        self._parts.append((rows, of, decided))
+
+    def add_late(self, rows: pa.Table) -> None:
+        """Add late rows."""
+        self._late.append(rows)
+
+    def tables(self, keys: KeyRows) -> tuple[pa.Table, pa.Table | None]:
+        """Return the results by time and key, and late rows."""
+        late = pa.concat_tables(self._late) if self._late else None
+        if not self._parts:
+            return self.op.layout.result_schema.empty_table(), late
+        rows, of, decided = zip(*self._parts, strict=True)
+        order = in_result_order(keys.keys, self.op.names, np.concatenate(of), np.concatenate(decided))
+        return pick(pa.concat_tables(rows), order), late
 
 
 def _last_before(every: Ints, begins: Ints, ids: Ints, times: Ints) -> Ints:
@@ -400,23 +433,22 @@ class _Searches:
         for search in self.searches:
             yield from search.found
 
-    def results(self) -> tuple[pa.Table, pa.Table | None]:
-        """Return the results by time and key, and late rows."""
+    def results(self, found: _Results) -> None:
+        """Add the results, and late rows."""
         op, parent = self.op, self.parent
         layout, kind = op.layout, op.layout.spec.time_kind
         every = list(self._found())
-        matches = [found for found in every if found.kind == "match"]
-        late = self._late([found for found in every if found.kind != "match"])
+        matches = [one for one in every if one.kind == "match"]
+        if (late := self._late([one for one in every if one.kind != "match"])) is not None:
+            found.add_late(late)
         if not matches:
-            return layout.result_schema.empty_table(), late
+            return
         decided = np.array([m.decided_us for m in matches], np.int64)
         of = self.of[[m.rows[0] for m in matches]]
-        order = in_result_order(parent.keys.keys, op.names, of, decided)
-        matches, of, decided = [matches[place] for place in order.tolist()], of[order], decided[order]
         views = MatchRows.of([m.rows for m in matches], [m.steps for m in matches])
         if op.numbered:
             columns = self._each_row(views, of)
-            decided = decided[views.ids]
+            of, decided = of[views.ids], decided[views.ids]
         else:
             columns = [pick(parent.keys.keys[name], of) for name in op.names]
             columns.append(unstamp(self.times[[m.rows[0] for m in matches]], kind))
@@ -427,7 +459,9 @@ class _Searches:
             each = self.columns.running_measures(measure, views) if op.numbered else self.columns.measures(measure, views, ends)
             columns.append(each)
         schema = layout.result_schema
-        return pa.Table.from_arrays([_typed(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema), late
+        found.add(
+            pa.Table.from_arrays([_typed(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema), of, decided
+        )
 
     def _each_row(self, views: MatchRows, of: Ints) -> list[Any]:
         """Return the rows of matches, with the step of each and the number of its match."""

@@ -27,7 +27,7 @@ from krishiv_py import (
     to_first,
     to_last,
 )
-from krishiv_py.kernels.patterns import values
+from krishiv_py.kernels.patterns import operator, values
 from krishiv_py.testing import Driver, stream_of
 from tests.examples import scaled
 from tests.kernels.patterns.reference import Reference, Spec, random_spec
@@ -89,6 +89,7 @@ def _said(table: Any) -> list[Any]:
 @pytest.mark.parametrize("seed", range(scaled(150)))
 def test_m29_every_step_is_that_of_the_reference(seed: int, asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(values, "_WORTH", seed % 3)
+    monkeypatch.setattr(operator, "_KEYS_AT_ONCE", 1 + seed % 2)
     draw = random.Random(f"{seed} {asked}")
     spec, lag, lateness = random_spec(draw, asked=asked), draw.choice([0, 4]), draw.choice([0, 3])
     batches = _rows_of(draw, lag)
@@ -107,7 +108,8 @@ def test_m29_every_step_is_that_of_the_reference(seed: int, asked: bool, monkeyp
 
 
 @pytest.mark.parametrize("seed", range(scaled(60)))
-def test_starts_that_are_given_up_or_time_out_are_those_of_the_reference(seed: int) -> None:
+def test_starts_that_are_given_up_or_time_out_are_those_of_the_reference(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator, "_KEYS_AT_ONCE", 1 + seed % 2)
     draw = random.Random(f"limit {seed}")
     spec = random_spec(draw, asked=draw.random() < 0.3, most=draw.choice([2, 3, 6]))
     batches = _rows_of(draw, 0)
@@ -369,3 +371,24 @@ def test_rows_that_cannot_begin_a_match_leave_no_state() -> None:
 def test_what_cannot_be_is_refused_at_the_call(wrong: Any, text: str) -> None:
     with pytest.raises(KrishivError, match=text):
         wrong(stream_of(DDL).watermark("at", 0).key_by("k"))
+
+
+def test_keys_are_searched_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million keys with one deadline would have a million searches, of a kilobyte each, at once."""
+    made, plain = list[int](), operator._Searches.run
+
+    def counted(searches: Any) -> None:
+        made.append(len(searches.searches))
+        plain(searches)
+
+    monkeypatch.setattr(operator, "_KEYS_AT_ONCE", 7)
+    monkeypatch.setattr(operator._Searches, "run", counted)
+    for rows in ("one", "all"):
+        stream = stream_of("k bigint, at bigint, c string").watermark("at", 0).key_by("k")
+        driver = Driver(stream.match(A.times(2).without(B, within="1 s"), rows=rows))
+        driver.send([{"k": n % 30, "at": n // 30, "c": "a"} for n in range(60)])
+        made.clear()
+        tables = [driver.send([{"k": 99, "at": 5_000, "c": "x"}]).results for _ in range(2)]
+        results = [row for table in tables for row in table.to_pylist()]
+        assert [row["k"] for row in results] == [k for k in range(30) for _ in range(1 if rows == "one" else 2)]
+        assert builtins.max(made) <= 7 and builtins.sum(made) >= 30
