@@ -27,6 +27,7 @@ from krishiv_py.errors import RAISED, OperatorError, PlanError, SchemaError, fai
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.ordered import NEVER, KeyRows
 from krishiv_py.kernels.process.calls import Calls, Numbers, StepCalls, UndoneError, endless_timers
+from krishiv_py.kernels.process.hot_keys import HotKey, OneEvent, OneEventContext, column_of
 from krishiv_py.kernels.process.states import (
     CALLED,
     FIRED,
@@ -42,10 +43,11 @@ from krishiv_py.kernels.process.states import (
 )
 from krishiv_py.kernels.process.timer_table import TimerTable
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
-from krishiv_py.plan.durations import UNSET
+from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.process_calls import CLOCK, Events, Objects, RoundContext, StateColumns, array_of, filled, times_as
 from krishiv_py.plan.processing import MOST_TIMERS, Processing
 from krishiv_py.plan.row_classes import Build, RecordClass, stored_value
+from krishiv_py.plan.schema import TimeKind
 
 FEW: Final = 8
 """A round costs more than its calls where so few keys have rows left, and many."""
@@ -220,6 +222,8 @@ class Rounds(StepCalls):
         self.columns = _Columns(self.layout, self.keys, self.rows)
         self.ctx = RoundContext(self.clock, self.moment.now_us)
         self.closing = False
+        self.patience, self.waits = 0, LONG
+        """For so many rounds keys with many rows go on by rounds, and for so many after the next run that is short."""
         everyone = np.arange(self.keys.n)
         self._all(everyone, self.last_us if self.ended else self.due_us)
         if self.ended:
@@ -243,6 +247,16 @@ class Rounds(StepCalls):
             if handed and len(keys) <= FEW and int((self.stop[keys] - self.place[keys]).sum()) >= LONG:
                 self._few(keys, due_us)
                 return
+            if self.patience > 0:
+                self.patience -= 1
+            elif (
+                self.in_time
+                and len(keys) <= FEW
+                and int((self.stop[keys] - self.place[keys]).sum()) >= LONG
+                and self._is_plain()
+            ):
+                for key in keys.tolist():
+                    self._hot(key, due_us)
             more = self.place[keys] < self.stop[keys]
             row_us = values_at(more, self.times[self.place[keys[more]]], len(keys), NEVER)
             if self.in_time:
@@ -256,6 +270,54 @@ class Rounds(StepCalls):
                 keys, at, timer_us, row_us = (part[active] for part in (keys, at, timer_us, row_us))
             if len(keys):
                 self._round(keys, at, np.where(at >= 0, np.maximum(timer_us, self.states.called[keys]), row_us))
+
+    def _is_plain(self) -> bool:
+        """Return whether state is numbers that are kept as they are, and no call is to be undone."""
+        values = self.states.fields.values()
+        return not self.careful and self.ttl_us is None and all(field.dtype != object for field in values)
+
+    def _hot(self, key: int, due_us: int) -> None:
+        """Take the events of a key one after the other, up to one that a round has to take."""
+        states, first = self.states, int(self.place[key])
+        rows, keys = self.times[first : int(self.stop[key])], np.array([key])
+        cells = {name: values[keys] for name, values in states.fields.items()}
+        due, context = states.timers.of_key(key), OneEventContext(self.ctx, self.operation.returns.names)
+        numbers = {"called": int(states.called[key]), "fired": int(states.fired[key])}
+        hot = HotKey(self.on_events, context, cells, states.defaults, due, has=bool(states.has[key]), **numbers)
+        events = _EventsOfKey(self.columns, key, first, rows, self.kind)
+        taken = hot.run(rows.tolist(), events.row, events.timer, due_us)
+        try:
+            given = self._kept(hot, keys)
+        except (SchemaError, OperatorError):  # a round says which event it was
+            self.patience = END_OF_TIME
+            return
+        if hot.calls <= LONG:
+            self.waits = 2 * self.waits
+            self.patience = self.waits
+        self.given += given
+        self.count("calls", hot.calls)
+        self.place[key] += taken
+        states.called[key], states.fired[key] = hot.called, hot.fired
+        states.has[key] = hot.has and self.operation.state is not None
+        for name, cell in cells.items():
+            states.fields[name][key] = cell[0]
+        states.timers.clear(keys)
+        for name, us in hot.due.items():
+            states.timers.set(keys, name, np.array([us]))
+
+    def _kept(self, hot: HotKey, keys: Ints) -> list[tuple[Ints, Ints, list[pa.Array]]]:
+        """Return the rows that the events of one key gave."""
+        if not hot.emitted:
+            return []
+        times, arrays = np.array(hot.times, np.int64), list[pa.Array]()
+        for field in self.operation.returns:
+            values = [row[field.name] for row in hot.emitted]
+            column = column_of(values)
+            parts = (
+                [self.column(field, column)] if column is not None else [self.column(field, list(value)) for value in values]
+            )
+            arrays.append(pa.concat_arrays(parts))
+        return [(np.repeat(keys, len(times)), self.event_times(arrays, times), arrays)]
 
     def _round(self, keys: Ints, at: Ints, times: Ints, timers: TimerTable | None = None) -> None:
         """Take one event of each of some keys: the timer at a place, or the next row where there is none."""
@@ -521,6 +583,35 @@ class _Columns:
         given = np.zeros(len(rows), values.dtype) if values.dtype != object else np.full(len(rows), None, object)
         given[~lacks] = values[rows[~lacks]]
         return given
+
+
+class _EventsOfKey:
+    """The rows and timers of one key as events."""
+
+    def __init__(self, columns: _Columns, key: int, first: int, times: Ints, kind: TimeKind) -> None:
+        self._columns, self._key, self._first, self._kind = columns, np.array([key]), first, kind
+        self._n, self._times, self._made = len(times), times_as(times, kind), dict[str, Objects]()
+
+    def row(self, place: int) -> Events:
+        """Return the row at a place."""
+        made = self._made
+
+        def column(name: str) -> Objects:
+            if name not in made:
+                rows = np.arange(self._first, self._first + self._n)
+                made[name] = self._columns.of(name, np.repeat(self._key, self._n), rows)
+            return made[name][place : place + 1]
+
+        time = self._times[place : place + 1]
+        return OneEvent(_ONE_ROW.copy(), _NO_TIMER.copy(), time, self._columns.names, column)
+
+    def timer(self, name: str, us: int) -> Events:
+        """Return a timer."""
+        named, time, none = np.full(1, name, object), times_as(np.array([us]), self._kind), np.full(1, -1)
+        return OneEvent(np.zeros(1, np.bool_), named, time, self._columns.names, lambda n: self._columns.of(n, self._key, none))
+
+
+_ONE_ROW, _NO_TIMER = np.ones(1, np.bool_), np.full(1, None, object)
 
 
 class ArraysByKey:
