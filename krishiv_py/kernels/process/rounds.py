@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.types import Ints, Mask, numpy_type, pick, values_at
+from krishiv_py.arrays.types import Ints, Mask, last_rows, numpy_type, pick, values_at
 from krishiv_py.errors import RAISED, OperatorError, PlanError, SchemaError, failure_text, shown
 from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.ordered import NEVER, KeyRows
@@ -165,9 +165,8 @@ class ArrayStates:
         for field in state.schema:
             values = self.fields[field.name]
             if values.dtype == object:
-                places = np.zeros(self.rows.n, np.int64)
-                places[there] = np.arange(len(there))
-                yield self._array(field, values[there], there).take(pa.array(places, mask=~self.has))
+                places = pa.array(last_rows(there, self.rows.n), mask=~self.has)
+                yield self._array(field, values[there], there).take(places)
             else:
                 array = field_array(self.operation, field, values, every, self.rows.shown)
                 yield array if self.has.all() else pa.array(values, field.type, mask=~self.has)
