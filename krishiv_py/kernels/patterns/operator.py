@@ -317,7 +317,7 @@ def _parts(relevant: Mask) -> Iterator[Mask]:
 
 
 class _Results:
-    """What the searches of a step find, as columns."""
+    """Collects what the searches of a step find, as columns."""
 
     def __init__(self, operator: PatternOperator) -> None:
         self.op = operator
