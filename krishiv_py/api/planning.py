@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from krishiv_py.connectors import fit as fit
-from krishiv_py.kernels.changes import net as net
+from krishiv_py.connectors.tables import changes as changes
 from krishiv_py.kernels.columns import evaluate as evaluate
 from krishiv_py.kernels.columns import steps as steps
 from krishiv_py.kernels.joins import lookup as lookup

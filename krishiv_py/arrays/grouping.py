@@ -238,6 +238,13 @@ def group(columns: list[pa.Array | pa.ChunkedArray | Ints], n_rows: int) -> Grou
     return _densify(codes, bound)
 
 
+def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """Return a column whose values can be grouped: nested ones by their text."""
+    if not pa.types.is_nested(column.type):
+        return column
+    return pa.array([None if value is None else repr(value) for value in column.to_pylist()], pa.string())
+
+
 def group_numbers(columns: list[pa.Array | pa.ChunkedArray | Ints], n_rows: int) -> tuple[Ints, int]:
     """Number the rows as :func:`group` does, and give a bound above the numbers, some of which may be those of no row."""
     if len(columns) == 1 and n_rows > 1:

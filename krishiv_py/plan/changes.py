@@ -175,6 +175,13 @@ class TopRows(TableOperation):
         own = [f.name for f in self.row_fields(row) if f.name not in self.keys or pa.types.is_floating(f.type)]
         return (*own, *(name for name, _ in self.order_columns if name not in own and name not in self.keys))
 
+    @property
+    def apart_by(self) -> Apart | None:
+        """Return the rank where there is one, and no bound for single rows: their key alone tells them apart."""
+        if self.rank is not None:
+            return ((self.rank,),)
+        return ((),) if self.n == 1 else None
+
     def row_fields(self, row: pa.Schema) -> list[pa.Field]:
         """Return the columns of a `row` that are given."""
         return [f for f in passing(row) if f.name != OP]
@@ -214,6 +221,19 @@ class RegularJoin(TableOperation):
     def left_only(self) -> bool:
         """Return whether results are rows of the left side alone."""
         return self.how in ("semi", "anti")
+
+    @property
+    def row_key(self) -> tuple[str, ...] | None:
+        """Return the columns that tell pairs apart: of both sides, or of one where its row has one partner at the most."""
+        left, right = self.ids
+        if left is None or (right is None and not self.left_only):
+            return None
+        one_right = self.left_only or set(right or ()) <= set(self.keys)
+        if one_right and self.how not in ("right", "full"):
+            return left
+        if set(left) <= set(self.keys) and self.how in ("inner", "right"):
+            return right
+        return tuple(dict.fromkeys((*left, *(right or ()))))
 
     def describe(self) -> str:
         return f"{self.how} join of tables"

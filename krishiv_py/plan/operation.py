@@ -302,6 +302,11 @@ class Operation:
         return None
 
     @property
+    def row_key(self) -> tuple[str, ...] | None:
+        """Return the columns that tell results apart where the keys have no part in it; None where they do, or nothing does."""
+        return None
+
+    @property
     def changing(self) -> tuple[str, ...]:
         """Return the result columns that may have another value when a result is given again."""
         return tuple(call.output_name for call in self.aggs)

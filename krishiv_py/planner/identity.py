@@ -17,7 +17,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.connectors.tables.keys import OP, columns
+from krishiv_py.connectors.tables.keys import OP, KeyedTable, columns
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels.columns.steps import Unnest
 from krishiv_py.kernels.joins.lookup import Lookup
@@ -75,6 +75,8 @@ class _Results:
         The step that may leave a result out which it gave before; empty where none does.
     splits : str
         The step that may take one change of a result and leave another out; empty where none does.
+    or_parts : tuple of str or None
+        What else tells results apart: rows of a table by the key that they had before. None where nothing does.
     """
 
     columns: Mapping[str, _Column]
@@ -82,6 +84,7 @@ class _Results:
     fixed: frozenset[str] = frozenset()
     leaves_out: str = ""
     splits: str = ""
+    or_parts: tuple[str, ...] | None = None
 
     def of(self, names: frozenset[str]) -> list[_Column]:
         """Return those of the columns with these names."""
@@ -186,16 +189,24 @@ def _results(stage: Stage) -> _Results:
     columns = {name: _Column() for name in (*own, *operation.carried(row), "window_start", "window_end")}
     if operation.takes_changes:
         columns = {name: _Column(steady=False) for name in columns}
-    columns |= {key: _Column(frozenset([key])) for key in operation.keys}
+    below = source_of(stage.input)
+    rows_of_table = operation.nature.gives_rows and isinstance(below, Stage) and below.operation.takes_changes
+    before = _rows(stage) if rows_of_table else _Results({}, None)
+    columns |= {n: _Column(c.tells, steady=bool(c.tells)) for n, c in before.columns.items() if n in columns}
+    columns |= {key: _Column(frozenset([key]) | columns[key].tells) for key in operation.keys if key in columns}
+    columns |= {key: _Column(frozenset([key])) for key in operation.keys if key not in columns}
     columns |= {name: _Column(steady=False) for name in operation.changing}
-    apart, parts = operation.apart_by, None
-    if apart is not None:
+    apart, parts = operation.apart_by, before.parts
+    if operation.row_key is not None:
+        parts = operation.row_key
+        columns |= {name: _Column(frozenset([name]) | columns[name].tells) for name in parts}
+    elif apart is not None:
         parts = (*operation.keys, *apart[0])
         single = all(len(names) == 1 for names in apart)  # each of them says which window it is
         columns |= {name: _Column(frozenset([apart[0][0] if single else name])) for names in apart for name in names}
     if stage.time is not None and stage.time.column in columns:
         columns[stage.time_column] = columns[stage.time.column]
-    results = _Results(columns, parts)
+    results = _Results(columns, parts, before.fixed, or_parts=before.parts)
     if operation.result_columns is not None:
         results = attrs.evolve(results, columns={name: results.through(expr) for name, expr in operation.result_columns})
     said = {OP: _Column(steady=False, marks=True)} if stage.options.emit_mode == "retractions" else {}
@@ -237,15 +248,42 @@ def check_keys(plan: PhysicalPlan, sinks: Sequence[Sink | None], *, early: bool 
     """
     for output, sink in zip(plan.outputs, sinks, strict=True):
         key = () if sink is None else columns(sink.key, f"key of {sink.title}")
+        if sink is not None and not key and isinstance(sink, KeyedTable) and not sink.log:
+            _check_adding(plan, output, sink.title)
         if sink is not None and key and set(key) <= set(output.schema.names):  # else the sink says which columns there are
             _check_key(plan, output, key, sink.title, early=early)
 
 
-def _check_key(plan: PhysicalPlan, output: OutputPlan, key: Sequence[str], sink: str, *, early: bool) -> None:
+def _results_of(plan: PhysicalPlan, output: OutputPlan) -> _Results:
+    """Return the results of an output."""
     stage = plan.stages[output.stage]
     results = _results(stage.node)
     for step in output.steps if plan.named else stage.spec.after:
         results = results.after(step)
+    return results
+
+
+def _check_adding(plan: PhysicalPlan, output: OutputPlan, sink: str) -> None:
+    """Refuse the changes of a table for a sink that adds rows: the ones that are no longer valid would stay among them."""
+    if not plan.stages[output.stage].node.operation.takes_changes or OP not in output.schema.names:
+        return
+    results = _results_of(plan, output)
+    telling = [next((n for n in output.schema.names if _tells(results, n, p)), None) for p in results.parts or ()]
+    named = _listed([name for name in telling if name is not None]) if telling and None not in telling else "[...]"
+    raise PlanError(
+        f"{sink} adds rows, and these results change",
+        got="a sink without a key",
+        then="a result that is no longer valid would stay among its rows",
+        hint=f"pass key={named}, and it holds the content; or log=True, and it keeps the changes, with `op`",
+    )
+
+
+def _tells(results: _Results, name: str, part: str) -> bool:
+    return name in results.columns and part in results.columns[name].tells
+
+
+def _check_key(plan: PhysicalPlan, output: OutputPlan, key: Sequence[str], sink: str, *, early: bool) -> None:
+    stage, results = plan.stages[output.stage], _results_of(plan, output)
     _check_apart(results, key, sink, output.schema.names)
     mode = stage.node.options.emit_mode
     if mode == "retractions":
@@ -258,7 +296,7 @@ def _check_apart(results: _Results, key: Sequence[str], sink: str, names: Sequen
     """Refuse a key that two results may share."""
     determined = results.fixed.union(*(column.tells for column in results.of(frozenset(key))))
     missing = [part for part in results.parts or () if part not in determined]
-    if not missing:
+    if not missing or (results.or_parts is not None and set(results.or_parts) <= determined):
         return
     needed = [name for name in key if results.columns[name].steady]
     absent = list[str]()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.planning import cut, explain, net, physical
+from krishiv_py.api.planning import changes, cut, explain, physical
 from krishiv_py.api.query import BoundedResult, Query, QueryStart, Runner
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.known import BatchConsumer, as_sink
@@ -138,8 +138,8 @@ def with_contents(plan: PhysicalPlan, result: BoundedResult) -> BoundedResult:
     of = {o.name: plan.stages[o.stage].spec.operation.takes_changes and OP in o.schema.names for o in plan.outputs}
     if not any(of.values()):
         return result
-    outputs = {name: net.content_of(table) if of[name] else table for name, table in result.outputs.items()}
-    table = net.content_of(result.table) if next(iter(of.values())) else result.table
+    outputs = {name: changes.content_of(table) if of[name] else table for name, table in result.outputs.items()}
+    table = changes.content_of(result.table) if next(iter(of.values())) else result.table
     return attrs.evolve(result, table=table, outputs=outputs)
 
 

@@ -258,6 +258,11 @@ class FeatureTable(FeatureSink, TransactionalSink):
         return self.table.table_id
 
     @property
+    def log(self) -> bool:
+        """Return whether changes are added as rows: every row is kept."""
+        return True
+
+    @property
     def _storage_sink(self) -> Sink:
         return self.table
 

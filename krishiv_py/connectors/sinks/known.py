@@ -26,6 +26,8 @@ from krishiv_py.connectors.sink import (
     SparkFileSink,
     TableSink,
 )
+from krishiv_py.connectors.tables import changes
+from krishiv_py.connectors.tables.keys import OP, is_log
 from krishiv_py.errors import PlanError, shown
 from krishiv_py.missing import Answering
 from krishiv_py.plan.checks import a_function, a_number, call_plainly, one_of, plain_methods
@@ -34,7 +36,7 @@ from krishiv_py.plan.options.late import LateEventHandler, LateRows, LateWanted,
 
 @attrs.frozen(eq=False)
 class MemorySink(TableSink, ArrowRows, Answering):
-    """Arrow tables in the driver's memory: :meth:`table` gives all rows so far.
+    """Arrow tables in the driver's memory: :meth:`table` gives all rows so far, :meth:`content` what they come to.
 
     Attributes
     ----------
@@ -107,6 +109,33 @@ class MemorySink(TableSink, ArrowRows, Answering):
         """
         parts = [t for batch in sorted(self.tables) for t in self.tables[batch]]
         return pa.concat_tables(parts) if parts else None
+
+    def content(self) -> pa.Table | None:
+        """Return the rows that are left when all changes are applied in order; None if there are no rows yet (SEMANTICS §16.1).
+
+        Of rows without a column ``op`` all are left.
+
+        Raises
+        ------
+        OperatorError
+            For a row whose ``op`` is no change.
+
+        Examples
+        --------
+        >>> from krishiv_py import MemorySink, sum
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> sink = MemorySink()
+        >>> driver = Driver(stream_of("user string, n bigint").key_by("user").agg(total=sum("n")), sink=sink)
+        >>> for n in (5, 2):
+        ...     _ = driver.send([{"user": "ann", "n": n}])
+        >>> sink.table()["op"].to_pylist(), sink.content().to_pylist()
+        (['+I', '-U', '+U'], [{'user': 'ann', 'total': 7}])
+        """
+        rows = self.table()
+        if rows is None or not is_log(rows.schema):
+            return rows
+        changes.check_marks(rows[OP].combine_chunks())
+        return changes.content_of(rows)
 
     def _arrow(self) -> pa.Table:
         rows = self.table()

@@ -11,7 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.grouping import comparable, group
+from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.types import pick
 from krishiv_py.connectors.tables.keys import OP, is_log
 from krishiv_py.errors import OperatorError, shown
 
@@ -125,3 +127,17 @@ def _check_unique(keys: pa.Table, numbers: Numbers, gone: pa.Array, name: str) -
             then="only one of them would be in the table",
             hint="name all columns that make a result what it is: the keys, and window_start and window_end",
         )
+
+
+def content_of(changes: pa.Table) -> pa.Table:
+    """Return the rows that are left after some changes, in the order in which they were given last, without their kind."""
+    rows = changes.drop_columns([OP])
+    groups = group([comparable(rows[name]) for name in rows.column_names], rows.num_rows)
+    adds = ~pc.starts_with(changes[OP], "-").to_numpy(zero_copy_only=False)
+    left = np.zeros(groups.n, np.int64)
+    np.add.at(left, groups.ids, np.where(adds, 1, -1))
+    last = np.full(groups.n, -1, np.int64)
+    last[groups.ids[adds]] = np.flatnonzero(adds)
+    there = np.flatnonzero(left > 0)
+    there = there[stable_order(last[there])]
+    return pick(rows, np.repeat(last[there], left[there]))

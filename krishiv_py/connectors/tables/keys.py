@@ -33,6 +33,10 @@ class KeyedTable(Protocol):
     def table_id(self) -> tuple[str, ...]:
         """System, place and name: sinks of one table have one, unless its place is written in two ways."""
 
+    @property
+    def log(self) -> bool:
+        """Return whether changes are added as rows, with ``op``."""
+
 
 _TRIES: Final = 8
 """The number of tries of a commit that another writer came before."""
@@ -71,6 +75,18 @@ class OneCommitSink(TransactionalSink):
 def a_key(value: object) -> tuple[str, ...]:
     """Return the `key` of a table: names of columns."""
     return columns(value, "key")
+
+
+def log(value: object) -> bool:
+    """Return whether a table without a key keeps changes as rows."""
+    return a_switch(value, "log")
+
+
+def check_log(sink: str, key: Sequence[str], log: bool) -> None:
+    """Refuse a table that has one row for each key, and is to keep all changes as well."""
+    if log and key:
+        hint = "leave one of them out, or write two outputs: one with a key, and one with log=True"
+        raise PlanError(f"{sink} holds the content by a key, or the changes", got=f"key={list(key)}, log=True", hint=hint)
 
 
 def create(value: object) -> bool:

@@ -15,8 +15,18 @@ import pyarrow as pa
 from krishiv_py.connectors import json_texts as jsontexts
 from krishiv_py.connectors.sink import OutputBatch, OutputName, TransactionalSink
 from krishiv_py.connectors.tables import texts
-from krishiv_py.connectors.tables.keys import a_key, check_key, check_newest_by, evolve, kept, net_changes, newest_changes
+from krishiv_py.connectors.tables.keys import (
+    a_key,
+    check_key,
+    check_log,
+    check_newest_by,
+    evolve,
+    kept,
+    net_changes,
+    newest_changes,
+)
 from krishiv_py.connectors.tables.keys import create as a_create
+from krishiv_py.connectors.tables.keys import log as a_log
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SchemaError, missing_extra, require_extra, shown
 from krishiv_py.plan.checks import a_text
 from krishiv_py.redaction import HIDDEN, is_secret, redacted
@@ -468,6 +478,8 @@ class PostgresSink(TransactionalSink):
         ``table`` or ``schema.table``, upper and lower case as written.
     key : sequence of str
         The columns of which a result has one row: mostly the keys, ``window_start`` and ``window_end``.
+    log : bool
+        Whether results that change are added as a log, with ``op``. Without it, and without a `key`, they are refused.
     create : bool
         Whether the table is made if it is missing.
     ledger : str
@@ -503,6 +515,7 @@ class PostgresSink(TransactionalSink):
     conninfo: Database = attrs.field(converter=_place)
     table: str = attrs.field(converter=_table)
     key: tuple[str, ...] = attrs.field(default=(), converter=a_key, kw_only=True)
+    log: bool = attrs.field(default=False, kw_only=True, converter=a_log)
     create: bool = attrs.field(default=True, kw_only=True, converter=a_create)
     ledger: str = attrs.field(default="krishiv_batches", kw_only=True, converter=_ledger)
     evolve: bool = attrs.field(default=False, kw_only=True, converter=evolve)
@@ -511,6 +524,7 @@ class PostgresSink(TransactionalSink):
     _open: _OpenConnection = attrs.field(factory=_OpenConnection, init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        check_log("PostgresSink", self.key, self.log)
         if self._ledger_path == self._path:
             hint = "give the ledger another name, or leave it out"
             raise PlanError("`ledger` is the table of results", got=shown(self.table), hint=hint)

@@ -8,11 +8,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.grouping import group, places_among
+from krishiv_py.arrays.grouping import comparable, group, places_among
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask, last_rows, pick, totals_of
 from krishiv_py.errors import OperatorError
-from krishiv_py.kernels.changes.net import comparable
 from krishiv_py.kernels.changes.touched import TouchedKeys
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from krishiv_py.arrays.equality import equal_rows
-from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.grouping import comparable, group
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.plan.changes import AFTER, BEFORE, DELETE, INSERT, OP
@@ -102,13 +102,6 @@ def signed_changes(
     return pa.Table.from_arrays([*pick(rows, places).columns, *ops_column], schema=schema)
 
 
-def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
-    """Return a column whose values can be grouped: nested ones by their text."""
-    if not pa.types.is_nested(column.type):
-        return column
-    return pa.array([None if value is None else repr(value) for value in column.to_pylist()], pa.string())
-
-
 def without_unchanged(changes: pa.Table) -> pa.Table:
     """Return changes without rows that are withdrawn and given again as they were: a step has left out what has changed."""
     gone = pc.starts_with(changes[OP], "-").to_numpy(zero_copy_only=False)
@@ -123,17 +116,3 @@ def without_unchanged(changes: pa.Table) -> pa.Table:
     before[order] = np.arange(len(order)) - (np.cumsum(counts) - counts)[members[order]]
     left = before >= np.minimum(counts[0::2], counts[1::2])[groups.ids]
     return changes if left.all() else pick(changes, np.flatnonzero(left))
-
-
-def content_of(changes: pa.Table) -> pa.Table:
-    """Return the rows that are left after some changes, in the order in which they were given last, without their kind."""
-    rows = changes.drop_columns([OP])
-    groups = group([comparable(rows[name]) for name in rows.column_names], rows.num_rows)
-    adds = ~pc.starts_with(changes[OP], "-").to_numpy(zero_copy_only=False)
-    left = np.zeros(groups.n, np.int64)
-    np.add.at(left, groups.ids, np.where(adds, 1, -1))
-    last = np.full(groups.n, -1, np.int64)
-    last[groups.ids[adds]] = np.flatnonzero(adds)
-    there = np.flatnonzero(left > 0)
-    there = there[stable_order(last[there])]
-    return pick(rows, np.repeat(last[there], left[there]))

@@ -17,11 +17,13 @@ from krishiv_py.connectors.tables.keys import (
     OneCommitSink,
     a_key,
     check_key,
+    check_log,
     columns,
     compact_every,
     evolve,
     file_size,
     kept,
+    log,
     net_changes,
 )
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, shown, unknown_column
@@ -66,6 +68,8 @@ class DeltaSink(OneCommitSink):
         Folder or address of the table; it is made if it is missing.
     key : sequence of str
         The columns of which a result has one row: mostly the keys, ``window_start`` and ``window_end``.
+    log : bool
+        Whether results that change are added as a log, with ``op``. Without it, and without a `key`, they are refused.
     partition_by : sequence of str
         Columns by which a table that is made is partitioned. One that is there keeps its own.
     storage_options : mapping of str
@@ -105,6 +109,7 @@ class DeltaSink(OneCommitSink):
 
     path: str = attrs.field(converter=a_place, repr=shown_text)
     key: tuple[str, ...] = attrs.field(default=(), converter=a_key, kw_only=True)
+    log: bool = attrs.field(default=False, kw_only=True, converter=log)
     partition_by: tuple[str, ...] = attrs.field(default=(), converter=_partition, kw_only=True)
     storage_options: Mapping[str, str] = attrs.field(factory=dict, converter=options, repr=shown_settings, kw_only=True)
     evolve: bool = attrs.field(default=False, kw_only=True, converter=evolve)
@@ -114,6 +119,7 @@ class DeltaSink(OneCommitSink):
     _held: OpenTable = attrs.field(factory=OpenTable, init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        check_log("DeltaSink", self.key, self.log)
         if self.vacuum_after is not None and self.compact_every is None:
             hint = "pass compact_every=100 as well"
             raise PlanError("`vacuum_after` needs `compact_every`", got="none", hint=hint)

@@ -18,10 +18,12 @@ from krishiv_py.connectors.tables.keys import (
     OneCommitSink,
     a_key,
     check_key,
+    check_log,
     compact_every,
     evolve,
     file_size,
     kept,
+    log,
     net_changes,
     often,
 )
@@ -55,6 +57,8 @@ class IcebergSink(OneCommitSink):
         Secrets are not shown.
     key : sequence of str
         The columns of which a result has one row: mostly the keys, ``window_start`` and ``window_end``.
+    log : bool
+        Whether results that change are added as a log, with ``op``. Without it, and without a `key`, they are refused.
     create : bool
         Whether namespace and table are created if they are missing.
     evolve : bool
@@ -89,12 +93,16 @@ class IcebergSink(OneCommitSink):
     table: str = attrs.field(converter=a_table)
     catalog: Mapping[str, str] = attrs.field(converter=a_catalog, repr=shown_settings, kw_only=True)
     key: tuple[str, ...] = attrs.field(default=(), converter=a_key, kw_only=True)
+    log: bool = attrs.field(default=False, kw_only=True, converter=log)
     create: bool = attrs.field(default=True, kw_only=True, converter=a_create)
     evolve: bool = attrs.field(default=False, kw_only=True, converter=evolve)
     keep_snapshots: int | None = attrs.field(default=20, kw_only=True, converter=_kept_snapshots)
     compact_every: int | None = attrs.field(default=None, kw_only=True, converter=compact_every)
     target_file_size: int = attrs.field(default=128 << 20, kw_only=True, converter=file_size)
     properties: Mapping[str, str] = attrs.field(factory=dict, converter=properties, repr=shown_settings, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        check_log("IcebergSink", self.key, self.log)
 
     @property
     def table_id(self) -> tuple[str, ...]:
