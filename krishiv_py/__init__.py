@@ -38,6 +38,7 @@ from krishiv_py.api.stages.running import Output
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import KeyedUntimedStream, TimedStream
 from krishiv_py.api.stages.windowed import LookBackStream, PaneStream, WindowedStream
+from krishiv_py.api.subscription import Subscription
 from krishiv_py.connectors.kafka.sink import KafkaSink
 from krishiv_py.connectors.sinks.files import JsonSink, ParquetSink
 from krishiv_py.connectors.sinks.known import ConsoleSink, ForeachBatchSink, MemorySink, SideOutputLateEventHandler
@@ -206,6 +207,7 @@ __all__ = [
     "StateColumns",
     "StateTtlConfig",
     "Stream",
+    "Subscription",
     "TableVersion",
     "TimeIntervalWindowOptions",
     "TimedStream",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.subscription import Subscription, WhenSlow
 from krishiv_py.arrays.capsules import ArrowRows
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.display.html import rows_html
@@ -350,6 +351,9 @@ class Query(Protocol):
         take it from memory as long as it is not older than `max_age`. The metadata of the table says how old it is:
         ``int(found.schema.metadata[b"age_ms"])``.
 
+        Of a table that changes, such as a running total, it gives the rows of the content that have the key; of a join none
+        for a null key.
+
         In process what it costs does not depend on how many keys are open, but the first call builds an index. A lookup waits
         until the micro-batch in hand is finished. Session, count, look-back and distinct-set windows, and windows of an
         assigner, are found by a look at all keys.
@@ -399,6 +403,49 @@ class Query(Protocol):
         ...     query.process_all_available()
         ...     query.lookup("a", last=1).select(["user", "window_end", "count"]).to_pylist()
         [{'user': 'a', 'window_end': 60000, 'count': 1}]
+        """
+
+    def subscribe(self, output: str | None = None, *, buffer: int = 100_000, when_slow: WhenSlow = "fail") -> Subscription:
+        """Return what the query gives from now on, for a loop or an asynchronous loop in this process; in process only.
+
+        Each item is a table: the results of a micro-batch, with ``op`` where they change, after it was committed. Many may
+        subscribe. The query never waits for them: rows that were not read yet wait in memory, up to `buffer`. Then a
+        subscription gives what waits and ends with an error, or with ``when_slow="drop"`` forgets the oldest tables, and
+        counts their rows in ``dropped``. It ends when the query does.
+
+        Whoever needs the rows of before, too, subscribes first and then reads :meth:`state`: a change that both have puts the
+        same row.
+
+        Parameters
+        ----------
+        output : str, optional
+            The output of this name, where there are several.
+        buffer : int
+            How many rows may wait, from 1.
+        when_slow : {"fail", "drop"}
+            What becomes of a reader that does not keep up.
+
+        Raises
+        ------
+        PlanError
+            For a name that no output has, no name where there are several, other values, and on Spark.
+
+        Examples
+        --------
+        >>> import asyncio
+        >>> from krishiv_py import MemorySink, Session, sum
+        >>> async def totals(changes):
+        ...     async for table in changes:
+        ...         print(table.to_pylist())
+        >>> with Session.in_process() as session:
+        ...     orders, sender = session.memory_stream("user string, amount bigint")
+        ...     query = orders.key_by("user").agg(total=sum("amount")).start(MemorySink())
+        ...     changes = query.subscribe()
+        ...     _ = sender.send([{"user": "ann", "amount": 5}])
+        ...     query.process_all_available()
+        ...     query.stop()
+        ...     asyncio.run(totals(changes))
+        [{'user': 'ann', 'total': 5, 'op': '+I'}]
         """
 
     @property

@@ -20,6 +20,7 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.subscription import Subscribers
 from krishiv_py.connectors.lookup_table import tables_are
 from krishiv_py.engine.stage import Report
 from krishiv_py.errors import CheckpointError, SessionClosedError
@@ -164,6 +165,7 @@ class Engine:
         self._pid = os.getpid()
         self.last = {o.name: LastResults(self.core.stages[o.stage], o.schema, lookup_results) for o in plan.outputs}
         """The newest results, by output."""
+        self.subscribers = Subscribers()
         self._lines, self._ledger = BatchLines(title, ledger.counted), ledger
         self._control_files = ControlFiles.of(plan, batches)
         self._closing = threading.Event()
@@ -651,6 +653,7 @@ class Engine:
             self._broken = False
             for name, results in given.items():
                 self.last[name].put(results)
+                self.subscribers.put(name, results)
             for reader in self._readers:
                 reader.planner.published()
         self._took_s = time.monotonic() - self._ledger.began

@@ -19,6 +19,7 @@ from krishiv_py.arrays.grouping import HashIndex, among, key_hashes
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.in_process.stage import ProcessStage, StageBucket
 from krishiv_py.kernels.columns.layout import whole
+from krishiv_py.kernels.registry import content_of_keys
 from krishiv_py.kernels.state.store import Bucket, MemoryStore
 
 _SEARCHED: Final = 512
@@ -44,8 +45,11 @@ class KeyIndexes:
     _buckets: dict[int, _BucketIndexes] = attrs.field(factory=dict)
 
     def open_windows(self, keys: pa.Table) -> pa.Table:
-        """Return what is in state of some keys, as :meth:`ProcessStage.state` shows it."""
+        """Return what is in state of some keys, as :meth:`ProcessStage.state` shows it; of a table its rows alone."""
         stage = self.stage
+        content = self._content(keys) if stage.spec.operation.takes_changes else None
+        if content is not None:
+            return content
         if stage.spec.operation.extent.grid is None:
             windows, shown = stage.state(), list(stage.spec.keys)
             return windows.filter(pa.array(among(windows, keys.rename_columns(shown), shown)))
@@ -60,6 +64,17 @@ class KeyIndexes:
         if len(tables) == 1:
             return tables[0]
         return pa.concat_tables(tables) if tables else stage.buckets[0].state().slice(0, 0)
+
+    def _content(self, keys: pa.Table) -> pa.Table | None:
+        """Return the rows of some keys of a table; None where they are found by a look at all of them."""
+        tables = []
+        for number, mine in self.stage.shared(keys.rename_columns(self.stage.stage.layout.key_names)):
+            bucket = self.stage.buckets[number]
+            rows = content_of_keys(bucket.stage.operator, Bucket(bucket.store, bucket.meta, pages=bucket.pages), mine)
+            if rows is None:
+                return None
+            tables.append(rows)
+        return pa.concat_tables(tables) if tables else None
 
 
 @attrs.define(eq=False)

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
+from krishiv_py.api.subscription import Subscription, WhenSlow
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import keys_of, keys_to_close
 from krishiv_py.errors import KrishivError, OperatorError, PlanError, failure_text, own_type
@@ -21,7 +22,7 @@ from krishiv_py.in_process import savepoints
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.lookup import KeyIndexes
 from krishiv_py.in_process.outputs import LastResults
-from krishiv_py.plan.checks import PathLike, a_number, a_path, wait_us
+from krishiv_py.plan.checks import MOST_ROWS, PathLike, a_number, a_path, one_of, wait_us
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.runtime.query import BucketMetrics, QueryRows, RunningQuery, holding
@@ -93,6 +94,7 @@ class ProcessQuery(RunningQuery):
                 warnings.warn(f"query {self._name!r} has ended, and {failure_text(problem)}", RuntimeWarning, stacklevel=2)
             finally:
                 self._over.set()
+                self._engine.subscribers.end(self.exception())
 
     @property
     def id(self) -> str:
@@ -245,6 +247,16 @@ class ProcessQuery(RunningQuery):
                 indexes = self._indexes[number] = KeyIndexes(self._engine.core.stages[number])
             rows = indexes.open_windows(keys_of(indexes.stage.stage, key))
         return rows if at_us is None else holding(rows, at_us, indexes.stage.spec)
+
+    def subscribe(self, output: str | None = None, *, buffer: int = 100_000, when_slow: WhenSlow = "fail") -> Subscription:
+        """Return what the query gives from now on, batch by batch."""
+        self._check_other_thread("subscribe()")
+        name = self._rows.output_called(output, "subscribe()")
+        rows = a_number(buffer, "buffer", 1, "write buffer=100_000, the number of rows that may wait", most=MOST_ROWS)
+        one_of(when_slow, "when_slow", ("fail", "drop"))
+        one = Subscription(rows, when_slow)
+        self._engine.subscribers.add(name, one)
+        return one
 
     def _last_results(self, number: int) -> LastResults:
         """Return the results that left the query of a stage."""

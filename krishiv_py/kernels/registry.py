@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels import absence, dedup, previous
-from krishiv_py.kernels.changes import changelog, running, top
+from krishiv_py.kernels.changes import changelog, running, top, touched
 from krishiv_py.kernels.changes import join as table_join
 from krishiv_py.kernels.changes import table as tables
 from krishiv_py.kernels.columns.layout import Layout
@@ -33,6 +33,7 @@ from krishiv_py.kernels.wrappers import (
     PunctualOperator,
     StepsAfterOperator,
     WholeOperator,
+    WrappingOperator,
 )
 from krishiv_py.plan.durations import UNSET
 
@@ -167,3 +168,16 @@ _EXPIRING: Final[dict[str, Callable[[OperatorSpec, Any], WindowOperator]]] = {
 def begin_bucket(spec: OperatorSpec, bucket: Bucket, states: pa.Table) -> None:
     """Give those keys that an empty bucket has the states that a query begins with."""
     process.ProcessOperator(spec).begin(bucket, states)
+
+
+def content_of_keys(operator: object, bucket: Bucket, keys: pa.Table) -> pa.Table | None:
+    """Return the results of some keys of a table as they stand, at a cost that does not depend on how many keys there are.
+
+    None for an operator without a table, and where results of before a savepoint are not whole.
+    """
+    if isinstance(operator, tables.TableOperator):
+        return operator.rows_of(bucket, touched.TouchedKeys.of(keys, operator.names)[0])
+    if isinstance(operator, WholeOperator) or not isinstance(operator, (WrappingOperator, ExpiringOperator)):
+        return None
+    rows = content_of_keys(operator.inner, bucket, keys)
+    return operator.named(rows) if rows is not None and isinstance(operator, ProjectedOperator) else rows

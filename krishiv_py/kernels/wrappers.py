@@ -86,7 +86,10 @@ class ProjectedOperator(AroundOperator):
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`; columns that are results have their names."""
-        rows = self.inner.state(bucket)
+        return self.named(self.inner.state(bucket))
+
+    def named(self, rows: pa.Table) -> pa.Table:
+        """Return rows of state in which columns that are results have their names."""
         names = [self.renamed.get(n, n) for n in rows.schema.names]
         return rows.rename_columns(names) if len(set(names)) == len(names) else rows
 

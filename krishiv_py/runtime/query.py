@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import Self
 
+from krishiv_py.api.subscription import Subscription, WhenSlow
 from krishiv_py.arrays.grouping import HashIndex, among, key_hashes
 from krishiv_py.arrays.types import pick
 from krishiv_py.connectors.ranges import Backlog
@@ -443,10 +444,22 @@ class QueryRows:
         PlanError
             For a name that no output has, for none where there are several, and for rows that are not in memory.
         """
-        if output is None and len(self.results) > 1:
-            raise PlanError("the query has several outputs", got="no name", hint=_known(self.results))
-        kept = _chosen(self.results, output, "results()", "output")
+        kept = self.results[self.output_called(output, "results()")]
         return kept.table("results()", "start with MemorySink(), or read what the sink wrote")
+
+    def output_called(self, name: str | None, what: str) -> str:
+        """Return the name of an output, which may be left out where there is one.
+
+        Raises
+        ------
+        PlanError
+            For a name that no output has, and for none where there are several.
+        """
+        if name is None and len(self.results) > 1:
+            raise PlanError("the query has several outputs", got="no name", hint=_known(self.results))
+        if name is not None:
+            _chosen(self.results, name, what, "output")
+        return next(iter(self.results)) if name is None else name
 
     def late_rows(self, stage: str | None) -> pa.Table:
         """Return all late rows of a stage so far, by default of the first one. Raises as :meth:`result_rows`."""
@@ -587,6 +600,11 @@ class RunningQuery(OfOneProcess):
     def results(self, output: str | None = None) -> pa.Table:
         """Return all results so far, of the `output` of this name where there are several; for a memory sink only."""
         return self._rows.result_rows(output)
+
+    def subscribe(self, output: str | None = None, *, buffer: int = 100_000, when_slow: WhenSlow = "fail") -> Subscription:
+        """Refuse: results do not come through this process."""
+        hint = "run it with Session.in_process(), or read what a sink wrote, such as a topic of KafkaSink"
+        raise PlanError("a query on Spark has no subscribers", got="subscribe()", hint=hint)
 
     def late_rows(self, stage: str | None = None) -> pa.Table:
         """Return all late rows so far, of the first stage or of the `stage` of this name; for a memory side output only."""

@@ -24,6 +24,7 @@ SCRIPTS: Final[dict[str, tuple[list[str], str]]] = {
     "files.py": ([], "every result once, over a restart"),
     "sqlite_sink.py": ([], "every row once, over a restart"),
     "serving.py": ([], "every event counted once"),
+    "live_totals.py": ([], "each with the same totals"),
     "tutorial.py": ([], "two runs, every result once"),
     "counter_source.py": ([], "equal results, bounded and over a restart"),
     "conjunctions.py": ([], "conjunctions"),
