@@ -93,5 +93,6 @@ def _debezium(rows: pa.Schema, keys: tuple[str, ...]) -> tuple[list[Named], Expr
     for name in table:
         value: Expr = Field(part["after"], name)
         columns.append((name, coalesce(value, Field(part["before"], name)) if name in keys else value))
-    is_change = part["op"].is_not_null() | part["after"].is_not_null() | part["before"].is_not_null()
+    said = part["op"].is_not_null() & (part["op"] != "m")  # a message that a program wrote to the log of the database
+    is_change = said | part["after"].is_not_null() | part["before"].is_not_null()
     return columns, _meaning(part["op"], _DEBEZIUM), is_change

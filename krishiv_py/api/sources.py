@@ -13,7 +13,7 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.connectors import archive as archives
 from krishiv_py.connectors.kafka.client import Option
 from krishiv_py.connectors.kafka.making import kafka_source
-from krishiv_py.connectors.kafka.source import KafkaPosition, KeyFormat, OnLost, ValueFormat
+from krishiv_py.connectors.kafka.source import KafkaPosition, KeyFormat, OnLost, Tombstones, ValueFormat
 from krishiv_py.connectors.ranges import node_of
 from krishiv_py.connectors.source import Source
 from krishiv_py.connectors.tables.delta.source import delta_source
@@ -402,6 +402,7 @@ class RangedSources:
         max_offsets_per_batch: int | None = None,
         on_malformed: OnMalformed = "fail",
         on_lost: OnLost = "fail",
+        tombstones: Tombstones = "malformed",
         partitions_as_sources: bool = False,
         parallelism: int | None = None,
         commit_group: str | None = None,
@@ -452,6 +453,9 @@ class RangedSources:
             What to do with a record that is not a row: stop the query with an error that names it, or add it to the late rows.
         on_lost : {"fail", "warn"}
             What to do when records expired before they were read: stop the query, or go on with a warning.
+        tombstones : {"malformed", "null"}
+            What a record without a value is: malformed, or a row whose value is null in every column. ``from_changelog`` reads
+            such a row as a deletion (upserts), or passes over it (Debezium).
         partitions_as_sources : bool
             Add a column ``kafka_source`` with ``topic-partition``, to declare each partition as a watermark source.
         parallelism : int, optional
@@ -507,6 +511,7 @@ class RangedSources:
             max_offsets_per_batch=max_offsets_per_batch,
             on_malformed=on_malformed,
             on_lost=on_lost,
+            tombstones=tombstones,
             partitions_as_sources=partitions_as_sources,
             parallelism=parallelism,
             commit_group=commit_group,

@@ -291,6 +291,32 @@ def content(made: Namespace) -> Picture:
     return picture
 
 
+def capture(made: Namespace) -> Picture:
+    """Draw the records of a changelog, the changes that each of them gives, and the table in the end."""
+    picture, table = Picture(height=222.0), dict[int, str]()
+    for text, x in (("records", LEFT), ("changes", 190.0), ("table", 330.0)):
+        picture.write(text, x, 18.0, "start", size=14)
+    for number, (record, changes) in enumerate(zip(made["sent"], made["given"], strict=True)):
+        y, row = 44.0 + 30.0 * number, record["after"] or record["before"]
+        picture.write(f"{record['source']['lsn']}", LEFT, y, "start")
+        picture.write(f"{record['op']}   {row['id']} {row['city']}", LEFT + 26, y, "start", ROW)
+        if not changes:
+            picture.write("stale", 190.0, y, "start")
+        for place, (op, key, city) in enumerate(changes):
+            at = y + 15.0 * place - 7.5 * (len(changes) - 1)
+            picture.write(f"{op} {key} {city}", 190.0, at, "start", LATE if op.startswith("-") else BAR)
+            if op.startswith("-"):
+                table.pop(key, None)
+            else:
+                table[key] = city
+        picture.line(118.0, y - 4, 178.0, y - 4, stroke_dasharray="3 4", opacity=0.5)
+    picture.put("rect", x=322.0, y=84.0, width=84.0, height=62.0, rx=6.0, fill=BAR, fill_opacity=0.1, stroke=BAR)
+    picture.line(272.0, 115.0, 316.0, 115.0, stroke_dasharray="3 4", opacity=0.5)
+    for line, (key, city) in enumerate(sorted(table.items())):
+        picture.write(f"{key} {city}", 364.0, 110.0 + 20.0 * line)
+    return picture
+
+
 def silence(made: Namespace) -> Picture:
     """Draw the rows of a key, how long after each it is absent, and what was reported."""
     axis, picture, after = Axis(-3.0, 150.0, left=92.0), Picture(height=150.0), 60.0

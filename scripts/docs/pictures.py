@@ -264,6 +264,7 @@ PAGES: dict[str, dict[str, Callable[[Namespace], Picture]]] = {
     "absence.md": {"silence": inside.silence},
     "patterns.md": {"pattern": inside.pattern},
     "changelogs.md": {"content": inside.content},
+    "change-data-capture.md": {"capture": inside.capture},
     "same-answer.md": {"cuts": fates.cuts},
     "late-events.md": {"late_rules": fates.late_rules},
     "deduplication.md": {"copies": fates.copies},

@@ -18,6 +18,7 @@ from krishiv_py.connectors.kafka.source import (
     KeyFormat,
     Meta,
     OnLost,
+    Tombstones,
     ValueFormat,
     meta_type,
     where,
@@ -68,6 +69,7 @@ def kafka_source(
     max_offsets_per_batch: int | None = None,
     on_malformed: OnMalformed = "fail",
     on_lost: OnLost = "fail",
+    tombstones: Tombstones = "malformed",
     partitions_as_sources: bool = False,
     parallelism: int | None = None,
     commit_group: str | None = None,
@@ -105,6 +107,10 @@ def kafka_source(
     one_of(key_format, "key_format", ("string", "bytes", "json", "avro"))
     one_of(on_malformed, "on_malformed", ("fail", "side_output"))
     one_of(on_lost, "on_lost", ("fail", "warn"))
+    one_of(tombstones, "tombstones", ("malformed", "null"))
+    if tombstones == "null" and value_format in ("arrow", "bytes"):
+        hint = "leave it out: a value of bytes is null there, and one of Arrow is many rows"
+        raise PlanError("`tombstones` is for values that are a row each", got=f"{value_format=}", hint=hint)
     a_switch(partitions_as_sources, "partitions_as_sources")
     if max_offsets_per_batch is not None:
         a_number(max_offsets_per_batch, "max_offsets_per_batch", 1, "use 1 or more, or leave it out", most=_MOST_OFFSETS)
@@ -148,6 +154,7 @@ def kafka_source(
         most=max_offsets_per_batch,
         on_malformed=on_malformed,
         on_lost=on_lost,
+        tombstones=tombstones,
         within_s=within_s,
         parallelism=parallelism or min(len(places), os.cpu_count() or 1),
         registry=values_of.registry,

@@ -15,7 +15,7 @@ from krishiv_py.connectors.kafka.backlog import Times
 from krishiv_py.connectors.kafka.client import Place
 from krishiv_py.connectors.kafka.formats import avro, decoding, protobuf
 from krishiv_py.connectors.kafka.formats.decoding import Decode, DecodedRows, decode_json, decode_registered_json
-from krishiv_py.connectors.kafka.source import meta_column
+from krishiv_py.connectors.kafka.source import Tombstones, meta_column
 from krishiv_py.connectors.source import Malformed
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def rows(
     schema = pa.schema([source.schema.field(name) for name in wanted])
     decode = _decoder(source, schema) if wanted or source.value_format == "arrow" else None
     for messages in _pieces(fetched) if source.value_format == "arrow" else fetched:
-        decoded = None if decode is None else decode([m.value() for m in messages])
+        decoded = None if decode is None else _decoded(decode, [m.value() for m in messages], source.tombstones)
         bad = dict(decoded.bad) if decoded is not None else {}
         bad |= _bad_keys(source, messages, columns, bad)
         keys, bad_keys = _decoded_keys(source, messages, columns)
@@ -107,6 +107,18 @@ def _decoder(source: KafkaSource, schema: pa.Schema) -> Decode:
     if source.registry is not None:
         return functools.partial(decode_registered_json, schema, source.known, source.registry)
     return functools.partial(decode_json, schema, source.known)
+
+
+def _decoded(decode: Decode, values: list[bytes | None], tombstones: Tombstones) -> DecodedRows:
+    """Return values as rows; tombstones are rows of nulls where they are asked for."""
+    if tombstones == "malformed" or None not in values:
+        return decode(values)
+    places = [i for i, value in enumerate(values) if value is not None]
+    decoded = decode([values[i] for i in places])
+    bad = {places[i]: why for i, why in decoded.bad}
+    good = iter(range(decoded.batch.num_rows))
+    taken = [None if value is None else next(good) for i, value in enumerate(values) if i not in bad]
+    return DecodedRows(decoded.batch.take(pa.array(taken, pa.int64())), tuple(sorted(bad.items())))
 
 
 def _plain(schema: pa.Schema, values: Sequence[bytes | None]) -> DecodedRows:

@@ -131,6 +131,8 @@ def resolved(
 
 
 Meta: TypeAlias = Literal["key", "timestamp", "headers", "topic", "partition", "offset", "source"]
+Tombstones: TypeAlias = Literal["malformed", "null"]
+"""The meaning of a record without a value: no row, or one whose value has nulls."""
 KeyFormat: TypeAlias = Literal["string", "bytes", "json", "avro"]
 TIME: Final = pa.timestamp("us", "UTC")
 HEADERS: Final = pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())]))
@@ -254,6 +256,7 @@ class KafkaSource(Source):
     pattern: str | None = None
     key_known: tuple[str, ...] = ()
     avro_key_schema: str | None = None
+    tombstones: Tombstones = "malformed"
     until: tuple[tuple[Place, int], ...] | None = None
     _looked: _ClusterFacts = attrs.field(factory=_ClusterFacts, repr=False)
 

@@ -1,0 +1,94 @@
+"""A table as its database has it, and the records that Debezium writes of it: the plain reference of change data capture."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeAlias
+
+from krishiv_py.testing.broker import Broker
+from tests.kernels.changes.reference import Row, Rows
+
+Record: TypeAlias = "tuple[bytes, bytes | None]"
+"""Key and value."""
+VALUE = "before struct<id: bigint, city: string, credit: bigint>, after struct<id: bigint, city: string, credit: bigint>"
+SCHEMA = f"op string, {VALUE}, source struct<lsn: bigint, snapshot: string>, ts_ms bigint"
+
+
+class Database:
+    """A table by its key, and the log of its changes."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, Row] = {}
+        self.records: list[Record] = []
+        self.lsn = 0
+
+    @property
+    def rows(self) -> Rows:
+        """Return the rows as they stand."""
+        return list(self.by_id.values())
+
+    def put(self, key: int, city: str | None, credit: int) -> None:
+        """Insert a row, or update the one of this key."""
+        before, row = self.by_id.get(key), {"id": key, "city": city, "credit": credit}
+        self.by_id[key] = row
+        self._note("c" if before is None else "u", before, row)
+
+    def delete(self, key: int) -> None:
+        """Delete a row: a change, and a tombstone for the compaction of the topic."""
+        row = self.by_id.pop(key)
+        self._note("d", row, None)
+        self.records.append((json.dumps({"id": key}).encode(), None))
+
+    def change_key(self, key: int, other: int) -> None:
+        """Give a row another key: a deletion, a tombstone and a creation (case C21)."""
+        row = self.by_id[key]
+        self.delete(key)
+        self.put(other, row["city"], row["credit"])
+
+    def snapshot(self) -> None:
+        """Read all rows once more, as a connector does that has lost its place (case C22)."""
+        self.lsn += 1
+        for row in self.rows:
+            self._note("r", None, row, snapshot="true")
+
+    def repeat(self, number: int) -> None:
+        """Send the last records again, as a connector does that has crashed."""
+        self.records += self.records[-number:]
+
+    def message(self, text: str) -> None:
+        """Write a message to the log of the database, which changes no row."""
+        self.lsn += 1
+        source = {"lsn": self.lsn, "snapshot": "false"}
+        value = {"op": "m", "ts_ms": 1, "source": source, "message": {"prefix": "audit", "content": text}}
+        self.records.append((b'{"prefix":"audit"}', json.dumps(value).encode()))
+
+    def _note(self, op: str, before: Row | None, after: Row | None, *, snapshot: str = "false") -> None:
+        self.lsn += snapshot == "false"
+        key = {"id": (after or before or {})["id"]}
+        source = {"lsn": self.lsn, "snapshot": snapshot, "db": "shop", "table": "customers"}
+        value = {"op": op, "before": before, "after": after, "source": source, "ts_ms": 1, "transaction": None}
+        self.records.append((json.dumps(key).encode(), json.dumps(value).encode()))
+
+
+HEARTBEAT: Record = (b'{"serverName":"shop"}', b'{"ts_ms":1669852800000}')
+TRANSACTION: Record = (
+    b'{"id":"571:53195832"}',
+    b'{"status":"END","id":"571:53195832","event_count":2,"data_collections":null,"ts_ms":1669852800000}',
+)
+TRUNCATION: Record = (b"null", json.dumps({"op": "t", "before": None, "after": None, "source": {"lsn": 10**6}}).encode())
+
+
+def with_schema(record: Record) -> Record:
+    """Return a record as the JSON converter writes it with schemas, its default."""
+    key, value = record
+    return key, None if value is None else b'{"schema":{"type":"struct","optional":false},"payload":' + value + b"}"
+
+
+def write(broker: Broker, topic: str, records: list[Record], partitions: int = 1) -> None:
+    """Write records to the partition of their key."""
+    from confluent_kafka import Producer
+
+    producer: Any = Producer({"bootstrap.servers": broker.address})
+    for key, value in records:
+        producer.produce(topic, value, key=key, partition=sum(key) % partitions)
+    assert producer.flush(30) == 0
