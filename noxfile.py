@@ -262,9 +262,14 @@ def slow(session: nox.Session) -> None:
 
 @nox.session
 def crash(session: nox.Session) -> None:
-    """Twenty kills -9 at random moments for each kind of window, and over buckets; the ordinary run has one."""
+    """Twenty kills -9 at random moments for each kind of window, and over buckets, and 40 of a total into PostgreSQL.
+
+    The ordinary run has one, and four.
+    """
     where = session.posargs or ["tests/crash", "tests/objectstore", "tests/gcs"]
     session.run(PYTHON, "-m", "pytest", *where, env={"KRISHIV_KILLS": "20"})
+    if not session.posargs:
+        session.run(PYTHON, "-m", "pytest", "tests/changes/test_kills.py", env={"KRISHIV_KILLS": "40"})
 
 
 @nox.session
