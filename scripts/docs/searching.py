@@ -32,7 +32,8 @@ WORDS: Final = {
     "savepoints.md": ("savepoint", "upgrade", "migration", "changed plan", "blue green"),
     "upgrading.md": ("change a plan", "new version", "rollout"),
     "state.md": ("checkpoint", "restart", "recovery", "state", "ttl"),
-    "changelogs.md": ("changelog", "running total", "debezium", "cdc", "change data capture"),
+    "change-data-capture.md": ("debezium", "cdc", "change data capture"),
+    "changelogs.md": ("changelog", "running total"),
     "results-that-change.md": ("results", "retractions", "updates", "upsert", "early results"),
     "joins.md": ("join", "enrichment", "lookup", "temporal join", "interval join", "broadcast"),
     "windows.md": ("window", "tumbling", "hopping", "sliding", "session window", "rolling"),
@@ -58,7 +59,7 @@ LEFT_OUT: Final = ("systems/", "development/changes.md")
 """Places that are there to look things up: the five texts, and notes of changes."""
 LAST: Final = ("performance.md", "semantics.md", "development/", "architecture.md")
 """Pages with most of the words of the others."""
-LESS: Final = ("changelogs.md",)
+LESS: Final = ("changelogs.md", "change-data-capture.md")
 """Pages that are full of a word of other titles."""
 
 
