@@ -28,6 +28,12 @@ def _context() -> SqlContext:
     return context
 
 
+def _driver(context: SqlContext, query: str, **options: Any) -> Driver:
+    plan = context.sql(query)
+    assert plan is not None
+    return Driver(plan, **options)
+
+
 def _given(plan: Any, batches: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     driver = Driver(plan)
     return [row for batch in batches for row in driver.send(batch).results.to_pylist()]
@@ -128,7 +134,7 @@ PAID = "SELECT o.id AS id, user, amount FROM orders o {} paid p ON o.id = p.id"
 
 
 def test_streams_are_joined_without_a_bound_of_time() -> None:
-    driver = Driver(_paid().sql(PAID.format("LEFT JOIN")))
+    driver = _driver(_paid(), PAID.format("LEFT JOIN"))
     orders = [{"id": n, "user": "a", "at": n} for n in (1, 2)]
     given = driver.send({"left": orders, "right": []}).results.to_pylist()
     for amount, at in ((5, 10**9), (7, 3)):  # nothing is late for it
@@ -140,7 +146,7 @@ def test_streams_are_joined_without_a_bound_of_time() -> None:
 def test_keys_of_a_join_are_forgotten_after_what_set_says() -> None:
     context, clock = _paid(), ManualClock()
     context.sql("SET state.ttl = INTERVAL '1' SECOND")
-    driver = Driver(context.sql(PAID.format("JOIN")), clock=clock)
+    driver = _driver(context, PAID.format("JOIN"), clock=clock)
     driver.send({"left": [{"id": 1, "user": "a", "at": 0}], "right": [{"id": 1, "amount": 5, "at": 0}]})
     clock.advance("5 s")  # a join of tables has no event time
     gone = driver.send({"left": [{"id": 2, "user": "a", "at": 5}], "right": []})
@@ -155,7 +161,7 @@ def test_keys_of_a_table_are_forgotten_after_what_set_says() -> None:
         "SELECT user, id FROM orders QUALIFY ROW_NUMBER() OVER (PARTITION BY user ORDER BY id NULLS LAST) <= 2",
     ):
         context.sql("SET state.ttl = INTERVAL '1' SECOND")
-        driver = Driver(context.sql(text))
+        driver = _driver(context, text)
         driver.send([{"id": 1, "user": "a", "at": 0}])
         out = driver.send([{"id": 2, "user": "b", "at": 5_000}]).results.to_pylist()
         assert [(row["op"], row["user"]) for row in out] == [("+I", "b"), ("-D", "a")], text

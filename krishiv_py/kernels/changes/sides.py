@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.equality import equal_rows
-from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.grouping import comparable, group
 from krishiv_py.arrays.sorting import pair_order
 from krishiv_py.arrays.types import Ints, Mask, flags_at, last_rows, pick, totals_of, values_at
 from krishiv_py.kernels.changes.counted import ROWS, refuse_unmatched
-from krishiv_py.kernels.changes.net import comparable
 
 
 @attrs.frozen(eq=False)
