@@ -15,7 +15,7 @@ WINDOWS: Final = (
     "tumbling_window hopping_window sliding_window cumulate_window lookback_window session_window count_window windowed_by "
     "time_interval_window"
 )
-JOINS: Final = "interval_join asof_join window_join"
+JOINS: Final = "interval_join asof_join versioned_join window_join"
 RESULTS: Final = "collect collect_with_aggs to_pandas to_dataframe start run"
 _OF_RESULTS: Final = "results to explain plan toPandas toDF to_df"
 _OPTIONS: Final = (
@@ -65,9 +65,9 @@ STEPS: Final = {
     "inspect_debug peek tap do transform",
 }
 """Stateless steps, each with the names that others have for it."""
-_OF_COLUMNS: Final = ("select", "filter", "expect", "with_column", "rename", "drop")
+_OF_COLUMNS: Final = ("select", "filter", "expect", "with_column", "rename", "drop", "from_changelog", "latest")
 """Steps that may follow the watermark, as long as the stream has no key."""
-_OF_ROWS: Final = ("map_batches", "unnest", "lookup_join", "split", "from_changelog", "latest")
+_OF_ROWS: Final = ("map_batches", "unnest", "lookup_join", "split")
 """Steps that come before the watermark."""
 
 _AGGREGATES: Final = {
@@ -262,6 +262,8 @@ _ON_STREAM: Final = {
     "matches pairs": "only .lookback_window(...) tells which rows met",
     "on_events": "only .time_interval_window(...) tells events of panes",
     **{name: f"{why}: write .{call}" for name, (why, call) in _ORDERED.items()},
+    "history": 'versions are those of a changelog: write .watermark("at", "5 s").from_changelog("upsert", key="id").history()',
+    "to_changelog": 'changes are those of a table: write .key_by("user").agg(count()).to_changelog()',
     _AGGREGATE: 'write .agg(count(), sum("x")); udaf(...) makes an aggregate of your own',
 }
 """At any stage of a stream."""

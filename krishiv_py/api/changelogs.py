@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
 from typing import Final
@@ -13,7 +13,7 @@ from krishiv_py.api.computed import Named
 from krishiv_py.errors import PlanError, SchemaError, shown
 from krishiv_py.plan.changes import ChangelogFormat
 from krishiv_py.plan.checks import known_column
-from krishiv_py.plan.expressions.expr import Expr, Field, coalesce, col, lit, when
+from krishiv_py.plan.expressions.expr import Expr, Field, coalesce, col, columns_of, lit, when
 from krishiv_py.types import type_text
 
 _UP: Final = ("+I", "+U", "I", "U", "insert", "update")
@@ -22,7 +22,13 @@ _DEBEZIUM: Final[Mapping[str, bool]] = {"c": True, "r": True, "u": True, "d": Fa
 
 
 def read_changes(
-    written: ChangelogFormat, rows: pa.Schema, keys: tuple[str, ...], op: str, ops: Mapping[str, str] | None
+    written: ChangelogFormat,
+    rows: pa.Schema,
+    keys: tuple[str, ...],
+    op: str,
+    ops: Mapping[str, str] | None,
+    times: tuple[str, ...],
+    sequence: Sequence[Expr],
 ) -> tuple[list[Named], Expr, Expr | None]:
     """Return the columns of the table that changes of a format make, what they do, and which rows are changes.
 
@@ -38,6 +44,10 @@ def read_changes(
         The column of the operation, in a log.
     ops : dict, optional
         The operations of a log, each with ``"+I"``, ``"-U"``, ``"+U"`` or ``"-D"``.
+    times : tuple of str
+        The event time of a change, and what names its source.
+    sequence : sequence of Expr
+        What orders the changes of a key. A deletion has these columns, too.
 
     Raises
     ------
@@ -45,9 +55,10 @@ def read_changes(
         For changes without the columns of their format, and for operations that are none.
     """
     if written == "debezium":
-        return _debezium(rows, keys)
+        return _debezium(rows, keys, times)
     if written == "upsert":
-        values = [col(name).is_null() for name in rows.names if name not in keys]
+        known = {*keys, *times}.union(*map(columns_of, sequence))
+        values = [col(name).is_null() for name in rows.names if name not in known]
         gone = reduce(and_, values) if values else lit(False)
         return [(name, col(name)) for name in rows.names], ~gone, None
     known_column(op, rows.names, "from_changelog(op)")
@@ -70,7 +81,7 @@ def _meaning(op: Expr, meaning: Mapping[str, bool]) -> Expr:
     return when(op.isin(*up) if up else lit(False), True).when(op.isin(*down) if down else lit(False), False)
 
 
-def _debezium(rows: pa.Schema, keys: tuple[str, ...]) -> tuple[list[Named], Expr, Expr | None]:
+def _debezium(rows: pa.Schema, keys: tuple[str, ...], times: tuple[str, ...]) -> tuple[list[Named], Expr, Expr | None]:
     base: Expr | None = None
     fields = rows
     if "payload" in rows.names and pa.types.is_struct(rows.field("payload").type):
@@ -93,6 +104,11 @@ def _debezium(rows: pa.Schema, keys: tuple[str, ...]) -> tuple[list[Named], Expr
     for name in table:
         value: Expr = Field(part["after"], name)
         columns.append((name, coalesce(value, Field(part["before"], name)) if name in keys else value))
+    twice = next((name for name in times if name in table), None)
+    if twice is not None:
+        hint = f'give the time of the change another name before: .rename({twice}="changed_at")'
+        raise SchemaError("changes of Debezium, and their rows, have a column of one name", got=shown(twice), hint=hint)
+    columns += [(name, col(name)) for name in times]
     said = part["op"].is_not_null() & (part["op"] != "m")  # a message that a program wrote to the log of the database
     is_change = said | part["after"].is_not_null() | part["before"].is_not_null()
     return columns, _meaning(part["op"], _DEBEZIUM), is_change

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -27,13 +27,15 @@ from krishiv_py.plan.joins import (
     Join,
     JoinType,
     LookupType,
+    VersionedJoin,
     WindowJoin,
 )
 from krishiv_py.plan.nodes import BatchFunction, MapBatches, Node, Stage, StageDraft, names_time, source_of
+from krishiv_py.plan.operation import Operation
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.schema import check_key_type, is_key_type, key_hint, require_columns, time_kind
-from krishiv_py.plan.sides import Side, both, check_keys, named
+from krishiv_py.plan.sides import RIGHT, JoinColumns, Side, both, check_keys, named
 from krishiv_py.plan.windows.fixed import HoppingWindow
 from krishiv_py.plan.windows.window import finer_than_ms
 from krishiv_py.types import key_type, type_text
@@ -367,7 +369,13 @@ def _validity(validity: object, at: str | None, rows: pa.Schema, table: pa.Schem
     return lookup.Validity(at, kinds[0], starts, ends, kinds[1])
 
 
+def _operation(stage: StageDraft) -> Operation:
+    assert stage.operation is not None
+    return stage.operation
+
+
 Suffixes: TypeAlias = "tuple[str, str]"
+TableClock: TypeAlias = Literal["both", "left"]
 JoinSide: TypeAlias = "JoinMethods"
 """The types that the right side of a join may have."""
 
@@ -588,9 +596,109 @@ class JoinMethods(OptionMethods):
         columns = named(*sides, checked_suffixes(suffixes), taken=bounds)
         return self._joined(right, sides, WindowJoin(columns, how, window), idle_timeout)
 
-    def _joined(self, right: object, sides: Sides, join: Join, idle_timeout: Duration | None) -> ResultStream:
+    def versioned_join(
+        self,
+        table: ResultStream,
+        on: On | None = None,
+        *,
+        how: AsofType = "left",
+        table_clock: TableClock = "both",
+        suffixes: Suffixes | None = None,
+        idle_timeout: Duration | None = None,
+    ) -> ResultStream:
+        """Join every row with the row that a table had for its key at the time of that row (SEMANTICS §16.7).
+
+        A version is valid from its event time on, until before that of the next one of its key; a deletion ends it. A result is
+        given once the watermark has passed its left row, and never changes.
+
+        Parameters
+        ----------
+        table : ResultStream
+            A table whose changes have event time: ``changes.watermark("at", "5 s").from_changelog(...)``, or
+            ``.latest(...)``; without steps after it.
+        on : str or list of str or dict, optional
+            The columns of rows that are equal to the key of the table, as in :meth:`interval_join`.
+        how : {"left", "inner"}
+            Whether rows for which no version was valid are given with nulls, or only counted (``unmatched``).
+        table_clock : {"both", "left"}
+            What the watermark follows: the slower of rows and table, or the rows alone. With ``"left"`` a quiet table holds
+            nobody up, and what the table has given by then is taken as complete.
+        suffixes : (str, str), optional
+            Suffixes for names that both sides have besides keys. By default the name of the right side gets ``_right``.
+        idle_timeout : int or timedelta or str, optional
+            Leave a side out of the watermark that is silent for longer than this (processing time).
+
+        Returns
+        -------
+        ResultStream
+            The keys, the columns of rows, and those of the table. Their event time is that of the row. A change that comes when
+            rows of its time were decided is late, and goes to the late handler with its ``side``; it is not taken.
+
+        Raises
+        ------
+        PlanError
+            For another table than one of changes with event time, steps after it, and other columns than its key.
+        OrderError
+            For rows without watermark.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> changes = stream_of("id bigint, city string, since bigint").watermark("since", 0)
+        >>> people = changes.from_changelog("upsert", key="id")
+        >>> buys = stream_of("buy bigint, id bigint, at bigint").watermark("at", 0)
+        >>> driver = Driver(buys.versioned_join(people, "id"))
+        >>> moves = [{"id": 7, "city": city, "since": at} for city, at in [("Ulm", 10), ("Rom", 20), (None, 30)]]
+        >>> _ = driver.send({"left": [{"buy": n, "id": 7, "at": at} for n, at in [(1, 19), (2, 20), (3, 30)]], "right": moves})
+        >>> [(row["buy"], row["city"]) for row in driver.close().results.to_pylist()]
+        [(1, 'Ulm'), (2, 'Rom'), (3, None)]
+        """
+        one_of(how, "how", ASOF_TYPES)
+        one_of(table_clock, "table_clock", ("both", "left"))
+        stage = self._changes_of(table)
+        right = attrs.evolve(self, draft=attrs.evolve(stage, keys=() if on is not None else stage.keys, operation=None))
+        sides = sides_of(self, right, on, "versioned_join", left_time=True)
+        if set(sides[1].keys) != set(stage.keys):
+            pairs = dict(zip(sides[0].keys, stage.keys, strict=False)) if len(sides[0].keys) == len(stage.keys) else {}
+            hint = f"write on={pairs}" if pairs else f"name a column of the rows for each of {', '.join(stage.keys)} in `on`"
+            raise PlanError("a version is found by the key of its table", got=f"right side {list(sides[1].keys)}", hint=hint)
+        every, n = named(*sides, checked_suffixes(suffixes)), len(_operation(stage).changes_rows)
+        change, *sequence = every.right[-n:]
+        columns = attrs.evolve(every, right=every.right[:-n])
+        join = VersionedJoin(columns, how, "backward", None, change=change, sequence=tuple(sequence))
+        passive = (RIGHT,) if table_clock == "left" else ()
+        return self._joined(right, sides, join, idle_timeout, every, passive)
+
+    def _changes_of(self, table: object) -> StageDraft:
+        """Return the stage that reads the changes of a table, which have event time."""
+        stage = getattr(table, "_stage", None) if isinstance(table, OptionMethods) else None
+        if stage is None or not _operation(stage).changes_rows:
+            hint = 'pass a table of changes: changes.watermark("at", "5 s").from_changelog("upsert", key="id")'
+            raise PlanError("the right side of a versioned join is not a table of changes", got=shown(table), hint=hint)
+        if table._steps:  # type: ignore[attr-defined]
+            hint = "write steps after the join: .versioned_join(table, ...).filter(...)"
+            raise PlanError("steps follow the table of a versioned join", got=shown(table), hint=hint)
+        if not stage.input.column:
+            hint = 'write .watermark("at", "5 s") before .from_changelog(...)'
+            raise OrderError("the changes of the table have no event time", got=shown(table), hint=hint)
+        assert isinstance(stage, StageDraft)
+        return stage
+
+    def _joined(
+        self,
+        right: object,
+        sides: Sides,
+        join: Join,
+        idle_timeout: Duration | None,
+        columns: JoinColumns | None = None,
+        passive: tuple[str, ...] = (),
+    ) -> ResultStream:
+        """Return the results of a join; `columns` of both sides are more than results have, and `passive` sides hold nobody."""
         idle_us = None if idle_timeout is None else to_us(idle_timeout, "idle_timeout")
-        merged = both(*sides, join.sides, idle_us)
+        merged = both(*sides, columns or join.sides, idle_us, passive=passive)
+        if passive and merged.input.spec.by_row:
+            hint = 'leave table_clock out, or write clock="batch" in .watermark(...)'
+            raise PlanError("rows of a table have lanes of their own", got='table_clock="left", clock="row"', hint=hint)
         assert isinstance(right, OptionMethods)
         draft = merged_draft(self._draft, right._draft)
         return self._results(attrs.evolve(draft, input=merged.input, keys=merged.keys).doing(join))

@@ -70,7 +70,14 @@ def plan_html(plan: PlanOutline) -> str:
 _TITLES: Final = {
     **{"WindowAggregate": "Windowed aggregation", "Join": "Join", "Deduplicate": "Deduplication", "Rows": "Rows"},
     **{"Process": "Process function", "Absence": "Absence", "Match": "Pattern", "Previous": "Rows before"},
-    **{"Changelog": "Changelog", "Aggregate": "Aggregates of all rows", "TopRows": "First rows"},
+    **{
+        "Changelog": "Changelog",
+        "Aggregate": "Aggregates of all rows",
+        "TopRows": "First rows",
+        "Union": "Union",
+        "Changes": "Changes",
+        "History": "History",
+    },
 }
 
 

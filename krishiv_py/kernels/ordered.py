@@ -379,3 +379,17 @@ def ranks_of(column: pa.Array, *, nulls_first: bool = False) -> Ints:
     if nulls_first:
         ranks[values.is_null().to_numpy(zero_copy_only=False)] = -1
     return ranks[groups.ids]
+
+
+def row_ranks(columns: pa.Table) -> Ints:
+    """Return for each row its place among the different ones, in ascending order, by several columns; nulls first."""
+    ranks = [ranks_of(whole(column), nulls_first=True) for column in columns.columns]
+    if len(ranks) == 1:
+        return ranks[0]
+    order = np.lexsort(tuple(reversed(ranks)))
+    groups = group([*ranks], columns.num_rows)
+    changed = np.ones(len(order), np.bool_)
+    changed[1:] = groups.ids[order][1:] != groups.ids[order][:-1]
+    result = np.empty(len(order), np.int64)
+    result[order] = np.cumsum(changed) - 1
+    return result

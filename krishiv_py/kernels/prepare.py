@@ -68,7 +68,7 @@ def unknown_sources(spec: OperatorSpec, rows: pa.RecordBatch) -> Mask | None:
     if mark.unknown_action == "register":
         unknown = names.is_null()
     else:
-        unknown = pc.invert(pc.is_in(names, value_set=pa.array([n for n, _ in mark.sources], pa.string())))
+        unknown = pc.invert(pc.is_in(names, value_set=pa.array([*(n for n, _ in mark.sources), *mark.passive], pa.string())))
     mask: Mask = unknown.to_numpy(zero_copy_only=False)
     if not mask.any():
         return None

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels import absence, dedup, previous
-from krishiv_py.kernels.changes import changelog, running, top, touched
+from krishiv_py.kernels.changes import changelog, history, net, running, top, touched
 from krishiv_py.kernels.changes import join as table_join
 from krishiv_py.kernels.changes import table as tables
 from krishiv_py.kernels.columns.layout import Layout
@@ -61,6 +61,15 @@ class RowsOperator:
         raise PlanError("a stream without windows keeps no state", got=self.layout.spec.operation.describe(), hint=hint)
 
 
+class UnionOperator(RowsOperator):
+    """Hands changes of two tables on: what one withdraws and the other gives in a batch is as it was."""
+
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
+        """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
+        done = super().step(bucket, chunks, moment)
+        return attrs.evolve(done, results=net.without_unchanged(done.results))
+
+
 @attrs.frozen(eq=False)
 class Link:
     """One operator of a chain: what it is, and how it is made around the next one."""
@@ -75,7 +84,7 @@ def chain(spec: OperatorSpec) -> tuple[Link, ...]:
     if spec.options.ttl is not None:
         around = _EXPIRING.get(spec.operation.route)
         keys = Link("time to live of keys", ExpiringOperator)
-        if spec.operation.takes_changes:
+        if spec.operation.gives_table:
             keys = Link("time to live of keys", lambda whole, inner: tables.ExpiringTable(whole, inner))
         links.insert(0, keys if around is None else Link("time to live of windows", around))
     if spec.options.late_rule == "window":
@@ -137,10 +146,14 @@ _PLAIN: Final[dict[str, Made]] = {
     "previous": ("rows before", lambda spec: previous.PreviousOperator(spec)),
     "process": ("process function", lambda spec: process.ProcessOperator(spec)),
     "changelog": ("rows by key", lambda spec: changelog.ChangelogOperator(spec)),
+    "history": ("versions by key", lambda spec: history.HistoryOperator(spec)),
+    "changes as rows": ("changes as rows", RowsOperator),
+    "union of tables": ("union of tables", lambda spec: UnionOperator(spec)),
     "regular join": ("join of tables", lambda spec: table_join.RegularJoinOperator(spec)),
     "first rows": ("first rows", lambda spec: top.TopRowsOperator(spec)),
     "running aggregate": ("aggregates without a window", lambda spec: running.RunningOperator(spec)),
     "as-of join": ("as-of join", lambda spec: asof.AsofOperator(spec)),
+    "versioned join": ("versioned join", lambda spec: asof.VersionedOperator(spec)),
     "window join": ("window join", lambda spec: windowed.WindowJoinOperator(spec)),
     "interval join": ("interval join", lambda spec: interval.IntervalJoinOperator(spec)),
 }

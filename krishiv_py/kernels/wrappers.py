@@ -126,7 +126,7 @@ class StepsAfterOperator(AroundOperator):
 def _gives_changes(spec: OperatorSpec, schema: pa.Schema) -> bool:
     """Return whether results are the net change of a table, which says nothing of rows that are as they were (§16.3)."""
     each = isinstance(spec.operation, Changelog) and spec.operation.each
-    return spec.operation.takes_changes and OP in schema.names and not each
+    return spec.operation.gives_table and OP in schema.names and not each
 
 
 class WholeOperator(WrappingOperator):

@@ -11,7 +11,7 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output, identity_of_aggs, identity_of_columns
-from krishiv_py.plan.operation import GROUPING, Apart, LateBy, Operation, OperationTraits, ResultTime, passing
+from krishiv_py.plan.operation import GROUPING, Apart, LateBy, Operation, OperationTraits, ResultTime, passing, refuse_firings
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.schema import RESERVED
@@ -47,6 +47,10 @@ class TableOperation(Operation):
 
     @property
     def takes_changes(self) -> bool:
+        return True
+
+    @property
+    def gives_table(self) -> bool:
         return True
 
     def result_time(self, time_column: str) -> ResultTime | None:
@@ -101,6 +105,14 @@ class Changelog(TableOperation):
         return {"sequence": repr(bool(self.ordered_by))}
 
     @property
+    def takes_changes(self) -> bool:
+        return False  # it reads what a row says
+
+    @property
+    def changes_rows(self) -> tuple[str, ...]:
+        return (CHANGE, *self.sequence)
+
+    @property
     def sequence(self) -> tuple[str, ...]:
         """Return the columns of what orders the changes of a key."""
         return tuple(sequence_name(number) for number in range(len(self.ordered_by)))
@@ -126,6 +138,67 @@ class Changelog(TableOperation):
 
     def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
         return passing(row)
+
+
+@attrs.frozen
+class History(TableOperation):
+    """All versions of the rows of a table, with their bounds (SEMANTICS §16.8).
+
+    Attributes
+    ----------
+    sequence : tuple of str
+        The columns of what says which change of one time counts, the largest.
+    begins : str
+        The column of when a change begins.
+    left_out : str or None
+        The column of rows that `valid_from` takes the place of.
+    valid_from, valid_to : str
+        The names of the bounds.
+    """
+
+    kind: ClassVar[str] = "history"
+    nature: ClassVar[OperationTraits] = OperationTraits("History")
+    waiting: ClassVar[tuple[str, str]] = ("nothing waits: no key has a version", "versions change with what comes")
+    sequence: tuple[str, ...]
+    begins: str
+    left_out: str | None
+    valid_from: str
+    valid_to: str
+
+    def identity(self) -> dict[str, str]:
+        return {"sequence": repr(bool(self.sequence)), "begins": repr(self.begins)}
+
+    @property
+    def takes_changes(self) -> bool:
+        return False  # it reads what a row says
+
+    @property
+    def apart_by(self) -> Apart | None:
+        return ((self.valid_from,),)
+
+    def describe(self) -> str:
+        return f"all versions of each key, from {self.valid_from} until before {self.valid_to}"
+
+    def unwaiting(self) -> str | None:
+        return "versions do not wait for a watermark: they change in the batch that brings a change"
+
+    def key_text(self, row: Mapping[str, Any]) -> str | None:
+        return "its versions are in the table"
+
+    def warnings(self) -> tuple[str, ...]:
+        return ("every version of every key stays in state",)
+
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        own = [f.name for f in passing(row) if f.name not in self.keys or pa.types.is_floating(f.type)]
+        return (*own, CHANGE, *dict.fromkeys((*self.sequence, *([] if self.begins in own else [self.begins]))))
+
+    def row_fields(self, row: pa.Schema) -> list[pa.Field]:
+        """Return the columns of a `row` that a version has."""
+        return [f for f in passing(row) if f.name != self.left_out]
+
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        begins = row.field(self.begins).type
+        return [*self.row_fields(row), pa.field(self.valid_from, begins), pa.field(self.valid_to, begins)]
 
 
 @attrs.frozen
@@ -292,3 +365,96 @@ class RunningAggregation(TableOperation):
 
     def carried(self, row: pa.Schema) -> tuple[str, ...]:
         return ()
+
+
+@attrs.frozen
+class ChangeRows(Operation):
+    """Changes as rows that are only added, with their kind as a column (SEMANTICS §16.1).
+
+    Attributes
+    ----------
+    columns : tuple of str
+        The columns of rows that are given.
+    op : str
+        The name of the column of the kind.
+    """
+
+    kind: ClassVar[str] = "changes as rows"
+    nature: ClassVar[OperationTraits] = OperationTraits("Changes", keeps_carried=False)
+    late_by: ClassVar[LateBy] = "never"
+    columns: tuple[str, ...]
+    op: str
+
+    def identity(self) -> dict[str, str]:
+        return {}  # nothing is kept
+
+    @property
+    def takes_changes(self) -> bool:
+        return True
+
+    @property
+    def takes_late(self) -> bool:
+        return True
+
+    def result_time(self, time_column: str) -> ResultTime | None:
+        return None
+
+    def hold_back_us(self, options: QueryOptions) -> int:
+        return 0
+
+    def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
+        return explicit.filled(emit="final")  # a change is given once
+
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
+        refuse_firings(options, "to_changelog()", "a change is given once, and is no result that changes itself")
+
+    def describe(self) -> str:
+        return f"each change, its kind in {self.op}"
+
+    def unwaiting(self) -> str | None:
+        return "changes do not wait for a watermark: they are given in the batch that brings them"
+
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        return (*self.columns, OP)
+
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        return [*map(row.field, self.columns), pa.field(self.op, pa.string())]
+
+
+@attrs.frozen
+class TableUnion(TableOperation):
+    """The rows of two tables as one, each as often as both have it (SEMANTICS §16.8); nothing is kept.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        The columns of rows.
+    """
+
+    kind: ClassVar[str] = "union of tables"
+    nature: ClassVar[OperationTraits] = OperationTraits("Union", joins=True, keeps_carried=False)
+    columns: tuple[str, ...]
+
+    def identity(self) -> dict[str, str]:
+        return {}
+
+    def check_options(self, options: QueryOptions) -> None:
+        """Refuse `options`: see :class:`~krishiv_py.plan.operation.Operation`."""
+        super().check_options(options)
+        if options.emit_mode != "retractions" or options.ttl is not None:
+            then = "it hands changes on, and keeps nothing"
+            hint = "leave .emit and .with_state_ttl out after .union(...)"
+            raise PlanError("a union of tables has no options", got=options.describe(), then=then, hint=hint)
+
+    def describe(self) -> str:
+        return "union of tables"
+
+    def unwaiting(self) -> str | None:
+        return "a union of tables does not wait for a watermark: changes are given in the batch that brings them"
+
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        return (*self.columns, OP)
+
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        return [*map(row.field, self.columns)]

@@ -14,6 +14,11 @@ As-of joins (§9.2) give each left row the right row of its key that is nearest 
     forward        r3: the oldest at or after l           given when W - L > l.t + tolerance
     nearest        the closer one, of two equally close ones the earlier       likewise
 
+Versioned joins (§16.7) are backward ones whose right rows are the changes of a table: a deletion ends a version::
+
+    right          ──v1────v2──────×────
+    left           ─────────────l1────l2      l1: v2, l2: nothing
+
 Window joins (§9.3) join rows of one window, tumbling or hopping::
 
     left     ──●1───●2──┊───●3──────┊──     results   1a, 2a  │  3b, 3c
@@ -167,6 +172,44 @@ class AsofJoin(Join):
         if self.tolerance_us is not None:
             return ()
         return ("without a tolerance the newest right row of every key stays in state for ever: set one, or a state TTL",)
+
+
+@attrs.frozen
+class VersionedJoin(AsofJoin):
+    """Every left row meets the version of a table that was valid at its time: the newest change of its key, unless it deletes.
+
+    Attributes
+    ----------
+    change : str
+        The column of right rows that is false for a deletion, in the common layout.
+    sequence : tuple of str
+        Those that say which change of one time counts, the largest; without any it is the last to arrive.
+    """
+
+    kind: ClassVar[str] = "versioned join"
+    change: str = ""
+    sequence: tuple[str, ...] = ()
+
+    @property
+    def unshown(self) -> tuple[str, ...]:
+        """Return the columns of right rows that are not columns of results."""
+        return (self.change, *self.sequence)
+
+    def identity(self) -> dict[str, str]:
+        return {"how": repr(self.how), "sequence": repr(bool(self.sequence))}
+
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        return (*super().carried(row), *self.unshown)
+
+    def describe(self) -> str:
+        by = ", of one time the largest sequence" if self.sequence else ""
+        return f"{self.how} versioned join, the row of the table valid at the time of the left row{by}"
+
+    def unwaiting(self) -> str | None:
+        return "a join does not wait for an end: a left row is given once the watermark says that no change before it can come"
+
+    def warnings(self) -> tuple[str, ...]:
+        return ("the last version of every key of the table stays in state: set a state TTL where keys go out of use",)
 
 
 @attrs.frozen

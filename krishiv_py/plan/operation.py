@@ -202,8 +202,18 @@ class Operation:
 
     @property
     def takes_changes(self) -> bool:
-        """Return whether rows may change, and its results are a table: it takes back what is withdrawn (SEMANTICS §16)."""
+        """Return whether rows may change: it knows what to do with those that are withdrawn (SEMANTICS §16)."""
         return False
+
+    @property
+    def gives_table(self) -> bool:
+        """Return whether its results are a table that changes (SEMANTICS §16.3)."""
+        return False
+
+    @property
+    def changes_rows(self) -> tuple[str, ...]:
+        """Return the columns that say what its rows do to a table: whether they delete, and their sequence; none if nothing."""
+        return ()
 
     @property
     def takes_late(self) -> bool:

@@ -180,8 +180,12 @@ def _check_distinct(names: list[str]) -> None:
         raise SchemaError("two columns of the result have one name", got=", ".join(sorted(set(twice))), hint=hint)
 
 
-def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | None) -> JoinInput:
-    """Return the rows of two sides as one stream, whose watermark is the smaller of theirs (SEMANTICS §2.4)."""
+def both(
+    left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | None, *, passive: tuple[str, ...] = ()
+) -> JoinInput:
+    """Return the rows of two sides as one stream, whose watermark is the smaller of theirs (SEMANTICS §2.4); not of `passive`
+    ones.
+    """
     kinds = {time_kind(s.schema, s.mark.column) for s in (left, right)}
     casts = len(kinds) > 1
     time = pa.timestamp("us", "UTC") if casts else _time_type(left)
@@ -206,11 +210,12 @@ def both(left: Side, right: Side, columns: JoinColumns, idle_timeout_us: int | N
     marks = _mark(left, LEFT), _mark(right, RIGHT)
     start_us = min(spec.initial_us for _, spec in marks)
     spec = MultiSourceWatermarkSpec(
-        tuple((name, attrs.evolve(own, idle_advance_us=None, clock=None)) for name, own in marks),
+        tuple((name, attrs.evolve(own, idle_advance_us=None, clock=None)) for name, own in marks if name not in passive),
         idle_timeout_us,
         start_us,
         idle_advance_us=_advance(*(own.idle_advance_us for _, own in marks)),
         clock=_clock(left, right),
+        passive=passive,
     )
     union = UnionSource(parts, columns.side, merged, bounded)
     return JoinInput(Watermark(union, TIME, spec, columns.side), left.keys, columns)
@@ -221,19 +226,30 @@ def tables_together(left: Side, right: Side, columns: JoinColumns) -> JoinInput:
     fields = [pa.field(k, left.schema.field(k).type) for k in left.keys]
     fields += [pa.field(n, left.schema.field(o).type) for n, o in zip(columns.left, left.others, strict=True)]
     fields += [pa.field(n, right.schema.field(o).type) for n, o in zip(columns.right, right.others, strict=True)]
+    named = [dict(zip(own, side.others, strict=True)) for side, own in ((left, columns.left), (right, columns.right))]
+    return JoinInput(_changes_of((left, right), (named[0], named[1]), pa.schema(fields), columns.side), left.keys, columns)
+
+
+def tables_united(left: Side, right: Side, side: str) -> Watermark:
+    """Return the rows of two tables with the same columns as one stream of changes; a column `side` says whose they are."""
+    same = {name: name for name in left.shown}
+    return _changes_of((left, right), (same, same), pa.schema([left.schema.field(name) for name in left.shown]), side)
+
+
+def _changes_of(sides: tuple[Side, Side], own: tuple[dict[str, str], dict[str, str]], rows: pa.Schema, side: str) -> Watermark:
+    """Return the rows of two sides in a common layout of `rows`, each with the columns that are its `own`."""
     order = pa.field(order_name(0), pa.int64())
-    common = pa.schema([*fields, pa.field(OP, pa.string()), order])
+    common = pa.schema([*rows, pa.field(OP, pa.string()), order])
     parts = []
-    for name, side, own in ((LEFT, left, columns.left), (RIGHT, right, columns.right)):
-        laid_out = _laid_out(side, left.keys, dict(zip(own, side.others, strict=True)), common, casts=False)
-        kind: Expr = Col(OP) if OP in source_of(side.mark).envelope else Lit("+I")
-        place: Expr = next(map(Col, in_order_of(source_of(side.mark).schema.names)), Lit(0))
+    for name, one, named in zip((LEFT, RIGHT), sides, own, strict=True):
+        laid_out = _laid_out(one, sides[0].keys, named, common, casts=False)
+        kind: Expr = Col(OP) if OP in source_of(one.mark).envelope else Lit("+I")
+        place: Expr = next(map(Col, in_order_of(source_of(one.mark).schema.names)), Lit(0))
         given = {OP: kind, order.name: Cast(place, pa.int64())}
         parts.append((name, attrs.evolve(laid_out, columns=tuple((n, given.get(n, e)) for n, e in laid_out.columns))))
-    merged = pa.schema([*fields, pa.field(columns.side, pa.string()), *list(common)[-2:]])
-    bounded = all(source_of(s.mark).bounded for s in (left, right))
-    union = UnionSource(tuple(parts), columns.side, merged, bounded, changes=True)
-    return JoinInput(Watermark(union, "", WatermarkSpec(0)), left.keys, columns)
+    merged = pa.schema([*rows, pa.field(side, pa.string()), *list(common)[-2:]])
+    union = UnionSource(tuple(parts), side, merged, all(source_of(s.mark).bounded for s in sides), changes=True)
+    return Watermark(union, "", WatermarkSpec(0))
 
 
 def _order(side: Side) -> list[pa.Field]:

@@ -138,7 +138,8 @@ def check_followed(node: Stage, operation: Operation | None = None) -> None:
         For results without event time, and results that change.
     """
     tables = operation is not None and operation.takes_changes
-    if node.operation.takes_changes and not (tables and node.options.emit_mode == "retractions"):
+    untimed = operation is not None and (operation.takes_changes or operation.gives_table)
+    if node.operation.gives_table and not (tables and node.options.emit_mode == "retractions"):
         taken = "" if operation is None else f" before {operation.describe()}"
         raise PlanError(
             "a table that changes goes into aggregates, joins and first rows only",
@@ -146,7 +147,7 @@ def check_followed(node: Stage, operation: Operation | None = None) -> None:
             then="what is withdrawn could not be taken back",
             hint='write .agg(...), .join(...) or .top_rows(...) after it, and leave .emit("updates") out',
         )
-    if node.time is None and not (tables and node.operation.takes_changes):
+    if node.time is None and not (untimed and node.operation.late_by == "never"):
         hint = "end the pipeline here, or use windows by time"
         raise PlanError("results without event time cannot go into another stage", got=node.operation.describe(), hint=hint)
     if node.options.emit_mode != "final" and not (tables and node.options.emit_mode == "retractions"):

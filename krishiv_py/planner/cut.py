@@ -134,7 +134,7 @@ class StagePlan:
 
     def clock_input(self, branch: Branch) -> ClockInput | None:
         """Return a stream that it reads as its clock has it; None where no clock goes by the rows."""
-        if self.clock is None or self.stateless:
+        if self.clock is None or self.stateless or _is_passive(self.spec, branch):
             return None
         lane, partitioned = branch.spec.stream, branch.source.partitioned
         return ClockInput(self.clock, branch.name or ONLY, self._clock_source(branch), lane, partitioned)
@@ -160,6 +160,12 @@ class StagePlan:
             return mark
         later_us = next((by_us for clock, by_us in self.times if clock == self.clock), 0)
         return attrs.evolve(mark, lag_us=mark.lag_us - later_us)
+
+
+def _is_passive(spec: OperatorSpec, branch: Branch) -> bool:
+    """Return whether a stream does not move the watermark of the stage that reads it."""
+    mark = spec.watermark
+    return isinstance(mark, MultiSourceWatermarkSpec) and branch.part in mark.passive
 
 
 def _in_lanes(mark: AnyWatermarkSpec, inputs: tuple[Branch, ...]) -> tuple[Branch, ...]:
@@ -260,7 +266,7 @@ class _Graph:
         if spec.watermark.by_row:
             inputs = _in_lanes(spec.watermark, inputs)
             _check_turns(spec, inputs)
-        reads = any(b.after is None for b in inputs)
+        reads = any(b.after is None and not _is_passive(spec, b) for b in inputs)
         clock = self.clocks if reads else None
         self.clocks += reads
         stage = StagePlan(node, spec, inputs, self._times(spec, inputs, clock), clock, ".".join(path))
@@ -271,7 +277,7 @@ class _Graph:
     def _times(self, spec: OperatorSpec, inputs: Sequence[Branch], clock: int | None) -> Times:
         times: dict[int, int] = {} if clock is None else {clock: 0}
         for branch in inputs:
-            if branch.after is None:
+            if branch.after is None or _is_passive(spec, branch):
                 continue
             before = self.stages[branch.after]
             hold_us = before.spec.operation.hold_back_us(before.spec.options) + _lag_us(spec, branch.name)

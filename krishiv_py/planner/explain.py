@@ -210,8 +210,10 @@ class PlanOutline:
 _WHAT: Final = {
     "Join": "join",
     "Deduplicate": "deduplication",
-    **{heading: heading.lower() for heading in ("Process", "Absence", "Match", "Previous", "Changelog")},
+    **{heading: heading.lower() for heading in ("Process", "Absence", "Match", "Previous", "Changelog", "History")},
     "TopRows": "first rows",
+    "Changes": "changelog",
+    "Union": "union",
     "Aggregate": "over",
 }
 """The names in the flow of operations that are not windows, by their heading."""
@@ -270,16 +272,18 @@ _GIVES: Final = {
 }
 
 
+_TAKES: Final = {True: "rows that are added and taken back", False: "rows that are added"}
+
+
 def _changes(stage: StagePlan) -> dict[str, str]:
     """Return what a stage takes and gives, where its results change (SEMANTICS §16)."""
     operation, emit = stage.spec.operation, stage.spec.options.emit_mode
     if stage.stateless or emit not in _GIVES:
-        return {}
+        return {"takes": _TAKES[True], "gives": operation.describe()} if stage.spec.changes else {}
     apart = operation.apart_by
     names = ", ".join((*stage.spec.keys, *apart[0])) if apart else ""
     by = f"results by {names}: " if names else "one result: " if apart == ((),) else ""
-    takes = "rows that are added and taken back" if stage.spec.changes else "rows that are added"
-    return {"takes": takes, "gives": f"{by}{_GIVES[emit]}"}
+    return {"takes": _TAKES[bool(stage.spec.changes)], "gives": f"{by}{_GIVES[emit]}"}
 
 
 def _depends(stage: StagePlan) -> Iterator[str]:

@@ -183,11 +183,11 @@ def _constants(condition: Expr) -> list[str]:
 def _results(stage: Stage) -> _Results:
     """Return the results of a stage, before steps."""
     operation, row = stage.operation, row_schema(stage.input)
-    if operation.nature.gives_rows and not operation.takes_changes:
+    if operation.nature.gives_rows and not operation.gives_table:
         return _rows(stage)
     own = [field.name for field in operation.result_fields(row, pa.null()) or ()]
     columns = {name: _Column() for name in (*own, *operation.carried(row), "window_start", "window_end")}
-    if operation.takes_changes:
+    if operation.gives_table:
         columns = {name: _Column(steady=False) for name in columns}
     below = source_of(stage.input)
     rows_of_table = operation.nature.gives_rows and isinstance(below, Stage) and below.operation.takes_changes
@@ -216,10 +216,10 @@ def _results(stage: Stage) -> _Results:
 
 
 def _rows(stage: Stage) -> _Results:
-    """Return the rows that a stage gives as it gets them, and what tells them apart: nothing of pairs, and of sources."""
+    """Return the rows that a stage gives as it gets them, and what tells them apart: nothing of pairs, changes and sources."""
     below = source_of(stage.input)
     names = [field.name for field in stage.operation.result_fields(row_schema(stage.input), pa.null()) or ()]
-    if stage.operation.nature.joins or not isinstance(below, Stage):
+    if stage.operation.nature.joins or stage.operation.takes_changes or not isinstance(below, Stage):
         return _Results({name: _Column() for name in names}, None)
     rows = _results(below)
     for step in prefix_of(stage.input):

@@ -206,6 +206,7 @@ PLANS: Final[dict[str, Build]] = {
     "interval join, anti": lambda c: left(c).interval_join(right(c), "user", how="anti", lower=-20_000, upper=10_000),
     "window join": lambda c: left(c).window_join(right(c), "user", how="full", window=windows.tumbling(60_000)),
     "as-of join": lambda c: left(c).asof_join(right(c), "user", tolerance=60_000),
+    "versioned join": lambda c: left(c).versioned_join(right(c).from_changelog("upsert", key="user"), "user"),
     "as-of join, forward": lambda c: left(c).asof_join(right(c), "user", tolerance=30_000, direction="forward"),
     "as-of join, nearest": lambda c: left(c).asof_join(right(c), "user", tolerance=30_000, direction="nearest"),
     "join of results": joined_results,

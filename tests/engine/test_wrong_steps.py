@@ -50,7 +50,7 @@ def test_a_step_of_any_stage_exists_on_each_other_or_says_what_to_write(stage: s
         ("window", "explain", r"\.agg\(count\(\)\) first"),
         ("timed", "top_n", r"\.tumbling_window"),
         ("aggregated", "top_n", r"instead of \.agg"),
-        ("keyed", "latest", r"before \.watermark"),
+        ("keyed", "latest", r"before \.key_by"),
         ("keyed rows", "from_changelog", r"before \.key_by"),
     ],
 )

@@ -16,7 +16,18 @@ from tests.examples import scaled
 from tests.kernels.changes.reference import Content, Row, Rows, counted, folded
 from tests.kernels.changes.test_content import DDL, QUERIES, batches_of
 
-ENDS = ("sums", "extremes", "chained", "everything", "ranked rows", "left join", "full join", "join, then a total")
+ENDS = (
+    "sums",
+    "extremes",
+    "chained",
+    "a log of groups",
+    "union, then a total",
+    "everything",
+    "ranked rows",
+    "left join",
+    "full join",
+    "join, then a total",
+)
 
 
 def _streams(session: Session, sides: int) -> tuple[list[Any], list[Any]]:

@@ -355,6 +355,8 @@ def _stages() -> Iterator[Call]:
     yield Call("interval_join", lambda: timed().interval_join, other)
     near = {"right": timed(), "on": "user", "direction": "nearest", "tolerance": 5, "how": "left", "suffixes": ("", "_right")}
     yield Call("asof_join", lambda: timed().asof_join, near)
+    versions = {"table": timed().latest("user", "n"), "on": "user", "how": "left", "table_clock": "left", "idle_timeout": 5}
+    yield Call("versioned_join", lambda: timed().versioned_join, {**versions, "suffixes": ("", "_right")})
     same = {"right": timed(), "on": "user", "window": windows.tumbling(5), "how": "full", "suffixes": ("", "_right")}
     yield Call("window_join", lambda: timed().window_join, same)
     table = {"right": stream(), "on": "user", "how": "full", "suffixes": ("", "_right")}
@@ -362,6 +364,11 @@ def _stages() -> Iterator[Call]:
     yield Call("join, results", lambda: aggregated().join, {"right": stream(), "on": "user"})
     log = {"format": "log", "key": "n", "sequence": "at", "tombstones": 5, "op": "user", "ops": {"ins": "+I"}}
     yield Call("from_changelog", lambda: stream().from_changelog, {**log, "stale": "side_output", "changes": "each"})
+    yield Call("to_changelog", lambda: stream().agg(count()).to_changelog, {"op": "kind"})
+    yield Call("union, tables", lambda: stream().agg(count()).union, {"other": stream().agg(count())})
+    yield Call("ResultStream.distinct", lambda: stream().agg(count()).distinct, {})
+    history = {"valid_from": "since", "valid_to": "until"}
+    yield Call("history", lambda: timed().latest("user", "n").history, history)
     yield Call("latest", lambda: stream().latest, {"key": "user", "by": "at"})
     yield Call("Stream.agg", lambda: stream().agg, {"aggs": count()})
     yield Call("KeyedStream.agg", lambda: timed().key_by("user").agg, {"aggs": count()})

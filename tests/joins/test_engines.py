@@ -39,6 +39,12 @@ KINDS: dict[str, Callable[[Any, Any], ResultStream]] = {
     "windows": lambda left, right: left.window_join(
         right, {"user": "customer"}, window=windows.hopping("10 s", "5 s"), how="full"
     ),
+    "versions": lambda left, right: left.versioned_join(
+        right.from_changelog("upsert", key="customer", sequence="rid"), {"user": "customer"}
+    ),
+    "versions by the left clock": lambda left, right: left.versioned_join(
+        right.from_changelog("upsert", key="customer"), {"user": "customer"}, table_clock="left"
+    ),
     "semi": lambda left, right: left.interval_join(right, {"user": "customer"}, lower="-9 s", upper="-1 s", how="semi"),
 }
 
@@ -54,7 +60,11 @@ def shown(table: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=() if k in ("nearest", "windows") else pytest.mark.slow) for k in KINDS]
+    "kind",
+    [
+        pytest.param(k, marks=() if k in ("nearest", "windows", "versions by the left clock") else pytest.mark.slow)
+        for k in KINDS
+    ],
 )
 def test_the_three_engines_agree(kind: str, session: kv.Session, tmp_path: Path) -> None:
     driver = Driver(joined(stream_of(LEFT), stream_of(RIGHT), kind, kv.MemorySink()))
@@ -84,3 +94,28 @@ def test_the_three_engines_agree(kind: str, session: kv.Session, tmp_path: Path)
     run = plan.run()
     assert shown(run.table) == expected
     assert shown(run.late) == late
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("versions")])
+def test_versions_in_process_with_restarts(kind: str, workers: int, tmp_path: Path) -> None:
+    driver = Driver(joined(stream_of(LEFT), stream_of(RIGHT), kind, kv.MemorySink()))
+    steps = [driver.send({side: rows}) for side, rows in SENDS] + [driver.close()]
+    with kv.Session.in_process(workers=workers) as session:
+        streams = {side: session.memory_stream(ddl) for side, ddl in (("left", LEFT), ("right", RIGHT))}
+        late, sink = kv.MemorySink(), kv.MemorySink()
+        plan = joined(streams["left"][0], streams["right"][0], kind, late)
+        for side, rows in SENDS:
+            query = plan.start(sink, checkpoint=tmp_path / "checkpoint")
+            streams[side][1].send(rows)
+            query.process_all_available()
+            query.stop()
+        query = plan.start(sink, checkpoint=tmp_path / "checkpoint")
+        for _, sender in streams.values():
+            sender.close()
+        query.process_all_available()
+        query.stop()
+        assert shown(sink.table()) == sorted(line for step in steps for line in shown(step.results))
+        assert shown(late.table()) == sorted(line for step in steps for line in shown(step.late))
+        run = plan.run()
+    assert shown(run.table) == sorted(line for step in steps for line in shown(step.results))

@@ -80,6 +80,15 @@ PLANS: Final[dict[str, Callable[[], kv.ResultStream | kv.Stream]]] = {
         .agg(n=kv.count())
         .top_rows(2, by="n", rank="place")
     ),
+    "changes_as_rows": lambda: KEYED.agg(*AGGS).to_changelog(op="kind").filter("kind <> '-U'"),
+    "history": lambda: ROWS.watermark("at", "5 s").from_changelog("upsert", key="user").history(),
+    "versions": lambda: KEYED.versioned_join(
+        stream_of("op string, name string, since timestamp, city string, lsn bigint")
+        .watermark("since", "1 s")
+        .from_changelog("log", key="name", sequence="lsn"),
+        on={"user": "name"},
+        table_clock="left",
+    ),
     "two_stages": lambda: (
         KEYED.tumbling_window("1 s")
         .agg(*AGGS)

@@ -47,6 +47,7 @@ class Clock:
 
     lags: dict[Side, int]
     reached: dict[Side, Watermark] = field(default_factory=lambda: dict.fromkeys(SIDES, -math.inf))
+    passive: frozenset[Side] = frozenset()
 
     def saw(self, rows: Iterable[Row]) -> None:
         """Follow the rows of a batch, late ones like others."""
@@ -55,8 +56,8 @@ class Clock:
 
     @property
     def value(self) -> Watermark:
-        """The minimum over the sides."""
-        return min(self.reached.values())
+        """The minimum over the sides, but for passive ones."""
+        return min(reached for side, reached in self.reached.items() if side not in self.passive)
 
 
 @dataclass
@@ -196,6 +197,25 @@ class AsofJoin:
         if right.t == left.t and not self.allow_exact:
             return False
         return {"backward": right.t <= left.t, "forward": right.t >= left.t, "nearest": True}[self.direction]
+
+
+@dataclass
+class VersionedJoin(AsofJoin):
+    """§16.7, row by row: of the changes at or before a left row the newest one, unless it deletes."""
+
+    deletes: dict[int, bool] = field(default_factory=dict)
+    sequence: dict[int, int] = field(default_factory=dict)
+
+    def _give(self, out: Given) -> None:
+        for row in [row for row in self.waiting if row.t < self.in_force - self.lateness]:
+            self.waiting.remove(row)
+            changes = [r for r in self.rights if self._fits(row, r)]
+            newest = max(changes, key=lambda r: (r.t, self.sequence.get(r.id, 0), r.id), default=None)
+            valid = newest is not None and not self.deletes[newest.id]
+            if valid or self.how == "left":
+                out.results.append(Result(row.id, newest.id if newest is not None and valid else None, row.t))
+            else:
+                out.unmatched += 1
 
 
 @dataclass(frozen=True)

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import pyarrow as pa
 
+from krishiv_py.api.changelogs import read_changes
 from krishiv_py.api.computed import Named
 from krishiv_py.api.joins import On, Suffixes, checked_suffixes, merged_draft, table_sides
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.api.planning import evaluate
+from krishiv_py.api.planning import evaluate, hidden
 from krishiv_py.api.stages import results
 from krishiv_py.api.stages.windowed import aggregated
-from krishiv_py.errors import ColumnError, ExpressionError, PlanError, shown
-from krishiv_py.plan.changes import CHANGE, Changelog, RegularJoin, RunningAggregation, TopRows, sequence_name
+from krishiv_py.errors import ColumnError, ExpressionError, PlanError, SchemaError, shown
+from krishiv_py.plan.changes import (
+    CHANGE,
+    Changelog,
+    ChangelogFormat,
+    ChangeRows,
+    History,
+    RegularJoin,
+    RunningAggregation,
+    Stale,
+    TableUnion,
+    TopRows,
+    sequence_name,
+)
 from krishiv_py.plan.checks import a_number, a_switch, column_name, expression, is_collection, known_column, one_of
-from krishiv_py.plan.expressions.expr import Expr, col, python_text
+from krishiv_py.plan.durations import Duration, to_us
+from krishiv_py.plan.expressions.expr import Expr, col, lit, python_text
 from krishiv_py.plan.nodes import Project, Stage, StageDraft, Watermark, prefix_of, source_of
+from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.schema import RESERVED, checked, require_columns
-from krishiv_py.plan.sides import JOIN_TYPES, OP, JoinType, Side, named, tables_together
+from krishiv_py.plan.sides import JOIN_TYPES, OP, JoinType, Side, named, tables_together, tables_united
 from krishiv_py.plan.steps import traced
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
+    from krishiv_py.api.query import Runner
     from krishiv_py.api.stages.results import ResultStream
     from krishiv_py.api.stages.stream import Stream
     from krishiv_py.api.stages.timed import KeyedUntimedStream
@@ -218,6 +234,22 @@ class TableMethods(OptionMethods):
         return self
 
 
+def changes_of(mark: Watermark, names: Sequence[str], op: str, late: LateEventHandler, runner: Runner) -> ResultStream:
+    """Return the changes of rows with these `names` as rows that are only added, with their kind in a column `op`."""
+    source = source_of(mark)
+    assert isinstance(source, Stage)
+    column_name(op, "to_changelog(op)")
+    columns = tuple(name for name in names if name != OP)
+    taken = next((name for name in columns if name.lower() == op.lower()), None)
+    if taken is not None:
+        hint = 'name the kind otherwise: .to_changelog(op="kind_of_change")'
+        raise ColumnError("the rows have a column of this name", got=shown(taken), hint=hint)
+    steps = prefix_of(mark)
+    keys = tuple(key for key in source.operation.keys if key in columns and traced(steps, key) == key)
+    draft = StageDraft(Watermark(mark.input, "", WatermarkSpec(0)), late, keys)
+    return results.results_of(draft.doing(ChangeRows(columns, op)), runner)
+
+
 def _identifying_columns(side: Side, names: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the columns that tell the rows of a side apart, as a join calls them; None where nothing known does."""
     source = source_of(side.mark)
@@ -228,15 +260,109 @@ def _identifying_columns(side: Side, names: tuple[str, ...]) -> tuple[str, ...] 
     return None if None in keys or not set(keys) <= called.keys() else tuple(called[str(key)] for key in keys)
 
 
-def table_of(
-    rows: Stream, columns: Sequence[Named], change: Expr, keys: tuple[str, ...], operation: Changelog, sequence: Sequence[Expr]
+def changelog_of(
+    rows: Stream,
+    mark: Watermark | None,
+    written: ChangelogFormat,
+    key: str | Sequence[str],
+    sequence: str | Expr | Sequence[str | Expr] | None,
+    *,
+    tombstones: Duration | None,
+    op: str,
+    ops: Mapping[str, str] | None,
+    stale: Stale,
+    changes: str,
+) -> ResultStream:
+    """Return the table that changes of a format make: see :meth:`Stream.from_changelog`. `mark`: they have event time."""
+    one_of(written, "format", ("log", "upsert", "debezium"))
+    one_of(stale, "stale", ("count", "side_output"))
+    one_of(changes, "changes", ("net", "each"))
+    keys = key_columns(key, None if written == "debezium" else rows.schema.names, "from_changelog")
+    times = () if mark is None else tuple(filter(None, (mark.column, mark.source_column)))
+    order = orders_of(sequence, rows.schema, "from_changelog(sequence)")
+    columns, change, wanted = read_changes(written, rows.schema, keys, op, ops, times, order)
+    gone_us = None if tombstones is None else to_us(tombstones, "tombstones")
+    operation = Changelog(tombstones_us=gone_us, stale=stale, each=changes == "each")
+    return _table_of(rows if wanted is None else rows.filter(wanted), mark, columns, change, keys, operation, order)
+
+
+def latest_of(
+    rows: Stream, mark: Watermark | None, key: str | Sequence[str], by: str | Expr | Sequence[str | Expr]
+) -> ResultStream:
+    """Return the newest row of each key as a table: see :meth:`Stream.latest`. `mark`: rows have event time."""
+    keys = key_columns(key, rows.schema.names, "latest")
+    order = orders_of(by, rows.schema, "latest(by)")
+    if not order:
+        raise PlanError("latest() needs what says which row is the newest", got="no column", hint='write by="at"')
+    rest = (field for field in rows.schema if field.name not in keys and not pa.types.is_nested(field.type))
+    ties = tuple(col(field.name) for field in rest if not pa.types.is_null(field.type))
+    columns = [(name, col(name)) for name in rows.schema.names]
+    return _table_of(rows, mark, columns, lit(True), keys, Changelog(), (*order, *ties))
+
+
+def united(left: TableMethods, right: TableSide) -> ResultStream:
+    """Return the rows of two tables as one: see :meth:`ResultStream.union`."""
+    as_table = getattr(type(right), "_as_table", None)
+    if as_table is None:
+        hint = "pass a stream, or a table of .from_changelog(...) or .agg(...)"
+        raise PlanError("union() takes another table", got=shown(right), hint=hint)
+    other: OptionMethods = as_table(right)
+    sides = []
+    for stream in (left, other):
+        mark = stream._draft.input
+        sides.append(Side(mark, stream._row_schema(), (), source_of(mark).envelope))
+        refuse_kind(sides[-1].shown, "union")
+    ours, theirs = (pa.schema([side.schema.field(name) for name in side.shown]) for side in sides)
+    if not ours.equals(theirs):
+        hint = f"write .select({', '.join(map(repr, ours.names))}) on it, with columns of the same types"
+        raise SchemaError("the tables of a union have other columns", got=", ".join(theirs.names), hint=hint)
+    mark = tables_united(sides[0], sides[1], f"{RESERVED}side")
+    draft = attrs.evolve(left._draft, explicit=ExplicitOptions(), input=mark, keys=())
+    return results.results_of(draft.doing(TableUnion(tuple(ours.names))), left._runner)
+
+
+def history_of(stage: StageDraft, valid_from: str, valid_to: str, runner: Runner) -> ResultStream:
+    """Return all versions of the table of a `stage` that reads changes: see :meth:`ResultStream.history`."""
+    operation, mark = stage.operation, stage.input
+    assert isinstance(operation, Changelog)
+    rows = pa.schema([field for field in hidden.row_schema(mark) if not field.name.startswith(RESERVED)])
+    if not mark.column and len(operation.sequence) != 1:
+        hint = 'write .watermark("at", "5 s") before .from_changelog(...), or sequence="lsn"'
+        got = f"{len(operation.sequence)} columns of a sequence, and no event time"
+        raise PlanError("nothing says from when on a version is valid", got=got, hint=hint)
+    begins = mark.column or operation.sequence[0]
+    texts = {python_text(col(name)): name for name in rows.names}
+    left_out = mark.column or texts.get(operation.ordered_by[0])
+    column_name(valid_from, "history(valid_from)")
+    column_name(valid_to, "history(valid_to)")
+    for text in (valid_from, valid_to):
+        taken = {other.lower() for other in rows.names if other != left_out} | {OP}
+        if text.lower() in taken or valid_from.lower() == valid_to.lower():
+            hint = 'name both bounds otherwise: .history(valid_from="begins", valid_to="ends")'
+            raise ColumnError("a bound of versions has the name of another column", got=shown(text), hint=hint)
+    if left_out in stage.keys:
+        hint = "leave it out of the key"
+        raise PlanError("the key of a table has the column that says when its rows change", got=shown(left_out), hint=hint)
+    history = History(operation.sequence, begins, left_out, valid_from, valid_to)
+    return results.results_of(attrs.evolve(stage, explicit=ExplicitOptions()).doing(history), runner)
+
+
+def _table_of(
+    rows: Stream,
+    mark: Watermark | None,
+    columns: Sequence[Named],
+    change: Expr,
+    keys: tuple[str, ...],
+    operation: Changelog,
+    sequence: Sequence[Expr],
 ) -> ResultStream:
     """Return the table that changes by `keys` make: `columns` of `rows`, `change` says what happens to the row of a key."""
     refuse_kind([name for name, _ in columns], "from_changelog")
     ordered = [(sequence_name(number), expr) for number, expr in enumerate(sequence)]
     checked(pa.schema([pa.field(name, evaluate.expr_type(expr, rows.schema)) for name, expr in columns]))
     node = Project(rows._node, (*columns, (CHANGE, change), *ordered))
-    draft = StageDraft(Watermark(node, "", WatermarkSpec(0)), rows.late_handler, keys)
+    mark = Watermark(node, "", WatermarkSpec(0)) if mark is None else attrs.evolve(mark, input=node)
+    draft = StageDraft(mark, rows.late_handler, keys)
     operation = attrs.evolve(operation, ordered_by=tuple(map(python_text, sequence)))
     return results.results_of(draft.doing(operation), rows._runner)
 

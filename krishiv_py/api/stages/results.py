@@ -14,12 +14,15 @@ from krishiv_py.api.computed import unnested
 from krishiv_py.api.joins import LookupKeys, looked_up, reloads
 from krishiv_py.api.planning import check, cut, hidden, physical
 from krishiv_py.api.query import Runner
+from krishiv_py.api.stages.changing import changes_of, history_of, united
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.shown import said_of, some
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.api.stages.windowed import WindowedStream, aggregated
 from krishiv_py.errors import OrderError, PlanError, shown
+from krishiv_py.plan.aggregates.numbers import count
+from krishiv_py.plan.changes import OP
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.joins import LookupType
@@ -44,6 +47,7 @@ from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.windows import WindowOperation
 
 if TYPE_CHECKING:
+    from krishiv_py.api.stages.changing import TableSide
     from krishiv_py.planner.cut import StagePlan
     from krishiv_py.planner.physical import Engine, PhysicalPlan
 
@@ -312,8 +316,9 @@ class ResultStream(TimedStream):
         >>> [(row["page"], row["users"], row["sum_n"]) for row in driver.close().results.to_pylist()]
         [('home', 2, 3)]
         """
-        if self._output.options.emit_mode != "retractions":
-            self._check_followed()
+        of = self._output.operation
+        if self._output.options.emit_mode != "retractions" and (of.gives_table or of.late_by != "never"):
+            self._check_followed()  # else an aggregate without a window may follow
         return super().key_by(*keys, **named)
 
     def _windowed(self, window: WindowOperation, stage: type[S]) -> S:
@@ -322,6 +327,124 @@ class ResultStream(TimedStream):
 
     def _check_followed(self, operation: Operation | None = None) -> None:
         check.check_followed(self._output, operation)
+
+    def to_changelog(self, op: str = OP) -> ResultStream:
+        """Give results that change as a log: each change is a row that is only added, with its kind in a column (§16.1).
+
+        The content is not taken any more, by nobody: :meth:`collect` gives all changes, sinks with a key take them as rows
+        unless the column is called ``op``, and aggregates after it count changes.
+
+        Parameters
+        ----------
+        op : str
+            The column of the kind: ``+I`` for a new row, ``-U`` and ``+U`` for one that changes, ``-D`` for one that is gone.
+
+        Raises
+        ------
+        PlanError
+            For results that are only added.
+        ColumnError
+            For the name of a column that rows have.
+
+        Examples
+        --------
+        >>> from krishiv_py import count, sum
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> totals = stream_of("user string, n bigint").key_by("user").agg(total=sum("n"))
+        >>> log = totals.to_changelog(op="kind").filter("kind in ('+I', '+U')")
+        >>> driver = Driver(log)
+        >>> [driver.send([{"user": "ann", "n": n}]).results.to_pylist() for n in (5, 2)]
+        [[{'user': 'ann', 'total': 5, 'kind': '+I'}], [{'user': 'ann', 'total': 7, 'kind': '+U'}]]
+        """
+        if self._output.options.emit_mode != "retractions":
+            alone = self._stage_node.options.emit_mode
+            hint = "leave .to_changelog out" if alone == "final" else 'write .emit("retractions") before'
+            raise PlanError("these results are only added: they have no kinds", got=f"emit({alone!r})", hint=hint)
+        return changes_of(self._draft.input, self.schema.names, op, self.late_handler, self._runner)
+
+    def history(self, valid_from: str = "valid_from", valid_to: str = "valid_to") -> ResultStream:
+        """Give all versions that the rows of a table had, with their bounds: a slowly changing dimension of type 2 (§16.8).
+
+        A version begins with a change of its key that gives another row, and ends with the next one, or with a deletion. No
+        change is late: one that comes after its time cuts the version in two that it falls into, which is withdrawn.
+
+        Parameters
+        ----------
+        valid_from, valid_to : str
+            The columns of the bounds: valid from the one on, until before the other; null where a version is still valid. They
+            are event times where the changes have any, and `valid_from` then takes the place of their column; else values of
+            the sequence.
+
+        Returns
+        -------
+        ResultStream
+            The columns of the table, the bounds, and ``op``. The key and `valid_from` tell versions apart.
+
+        Raises
+        ------
+        PlanError
+            For anything but ``.from_changelog(...)`` or ``.latest(...)`` before it, and for changes that have neither event
+            time nor a sequence of one column.
+        ColumnError
+            For the names of other columns.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> changes = stream_of("id bigint, city string, at bigint").watermark("at", 0)
+        >>> versions = changes.from_changelog("upsert", key="id").history()
+        >>> driver = Driver(versions)
+        >>> _ = driver.send([{"id": 7, "city": "Ulm", "at": 10}, {"id": 7, "city": "Rom", "at": 20}])
+        >>> late = driver.send([{"id": 7, "city": "Bonn", "at": 15}]).results
+        >>> [(row["op"], row["city"], row["valid_from"], row["valid_to"]) for row in late.to_pylist()]
+        [('-U', 'Ulm', 10, 20), ('+U', 'Ulm', 10, 15), ('+I', 'Bonn', 15, 20)]
+        """
+        if self._steps or not self._stage_node.operation.changes_rows:
+            hint = "write it right after .from_changelog(...), and steps after it: .history().filter(...)"
+            raise PlanError("history() is of a table of changes", got=shown(self), hint=hint)
+        return history_of(self._stage, valid_from, valid_to, self._runner)
+
+    def union(self, other: TableSide) -> ResultStream:
+        """Give the rows of this table and of another one, each as often as both have it (SEMANTICS §16.8).
+
+        Parameters
+        ----------
+        other : ResultStream or Stream
+            A table with the same columns, or rows that are only added.
+
+        Raises
+        ------
+        SchemaError
+            For other columns.
+        PlanError
+            For something else than a table or a stream.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> north, south = (stream_of("id bigint, city string").from_changelog("upsert", key="id") for _ in range(2))
+        >>> driver = Driver(north.union(south).distinct())
+        >>> driver.send({"left": [{"id": 1, "city": "Ulm"}], "right": [{"id": 1, "city": "Ulm"}]}).results.to_pylist()
+        [{'id': 1, 'city': 'Ulm', 'op': '+I'}]
+        """
+        return united(self, other)
+
+    def distinct(self) -> ResultStream:
+        """Give each row of this table once: it is there as long as one like it is (SEMANTICS §16.8).
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> cities = stream_of("id bigint, city string").from_changelog("upsert", key="id").select("city").distinct()
+        >>> driver = Driver(cities)
+        >>> driver.send([{"id": 1, "city": "Ulm"}, {"id": 2, "city": "Ulm"}]).results.to_pylist()
+        [{'city': 'Ulm', 'op': '+I'}]
+        >>> [driver.send([{"id": number}]).results.to_pylist() for number in (1, 2)]
+        [[], [{'city': 'Ulm', 'op': '-D'}]]
+        """
+        names = [name for name in self.schema.names if name != OP]
+        rows = self.key_by(*names).agg(count().alias(Operation.free_name("rows", map(str.lower, names))))
+        return rows.select(*names)
 
     def collect_with_aggs(self, aggs: Sequence[Expr]) -> pa.Table:
         """:meth:`collect` with other aggregates, `aggs`, over the same windows.
@@ -456,7 +579,7 @@ def results_of(stage: StageDraft, runner: Runner, made: list[Stage] | None = Non
     node = _one(made, stage.node())
     checked = cut.stages_for(node)  # the call that was wrong raises the error
     alone = checked[-1].layout.result_schema
-    emit: EmitMode = "final" if node.time is not None or not node.operation.takes_changes else node.options.emit_mode
+    emit: EmitMode = "final" if node.time is not None or not node.operation.gives_table else node.options.emit_mode
     followed = attrs.evolve(stage, explicit=attrs.evolve(stage.explicit, emit=stage.explicit.emit or emit))
     before = _one(made, followed.node())
     time = before.time_column

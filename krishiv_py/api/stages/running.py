@@ -135,7 +135,7 @@ def _no_outputs(what: str, got: object) -> PlanError:
 
 def with_contents(plan: PhysicalPlan, result: BoundedResult) -> BoundedResult:
     """Return the outcome of a run whose results that are tables are their contents in the end (SEMANTICS §16.1)."""
-    of = {o.name: plan.stages[o.stage].spec.operation.takes_changes and OP in o.schema.names for o in plan.outputs}
+    of = {o.name: plan.stages[o.stage].spec.operation.gives_table and OP in o.schema.names for o in plan.outputs}
     if not any(of.values()):
         return result
     outputs = {name: changes.content_of(table) if of[name] else table for name, table in result.outputs.items()}

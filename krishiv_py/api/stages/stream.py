@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.changelogs import read_changes
 from krishiv_py.api.computed import keys_of, unnested
 from krishiv_py.api.joins import LookupKeys, looked_up
 from krishiv_py.api.lateness import known_lag_us
 from krishiv_py.api.planning import evaluate, steps
 from krishiv_py.api.query import Runner
-from krishiv_py.api.stages.changing import key_columns, orders_of, table_of
+from krishiv_py.api.stages.changing import changelog_of, latest_of
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.api.stages.shown import ShownInALine, some
 from krishiv_py.api.stages.timed import KeyedUntimedStream, TimedStream, by_clock, only_time, partitions_of, timed, untimed
 from krishiv_py.connectors.sinks.known import given_handler
 from krishiv_py.errors import PlanError, shown
-from krishiv_py.plan.changes import Changelog, ChangelogFormat, Stale
+from krishiv_py.plan.changes import ChangelogFormat, Stale
 from krishiv_py.plan.checks import a_function, a_text, column_name, expression, known_column, one_of
-from krishiv_py.plan.durations import Duration, to_us
+from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr, coalesce, col, lit, name_of
 from krishiv_py.plan.joins import LookupType
 from krishiv_py.plan.nodes import BatchFunction, Expect, Filter, MapBatches, Node, OnFail, Prefix, Project, root_of
@@ -495,7 +494,7 @@ class Stream(RunMethods, ShownInALine):
         ----------
         format : {"log", "upsert", "debezium"}
             How a change is written. ``"log"``: a column says what it does, ``+I``, ``+U``, ``-U`` or ``-D``. ``"upsert"``: a
-            row takes the place of the last one of its key, and deletes it where all its other columns are null.
+            row takes the place of the last one of its key, and deletes it where all its columns but key and sequence are null.
             ``"debezium"``: columns ``op``, ``before`` and ``after``, or a column ``payload`` with these; the table has the
             columns of ``after``. Tombstones, in which all of them are null, are passed over.
         key : str or sequence of str
@@ -543,17 +542,9 @@ class Stream(RunMethods, ShownInALine):
         >>> driver.send([{"op": "+U", "id": 2, "city": "Rom"}]).results.to_pylist()[-1]
         {'city': 'Rom', 'count': 1, 'op': '+I'}
         """
-        one_of(format, "format", ("log", "upsert", "debezium"))
-        one_of(stale, "stale", ("count", "side_output"))
-        one_of(changes, "changes", ("net", "each"))
-        after = self.schema if format != "debezium" else None
-        keys = key_columns(key, None if after is None else after.names, "from_changelog")
-        columns, change, wanted = read_changes(format, self.schema, keys, op, ops)
-        order = orders_of(sequence, self.schema, "from_changelog(sequence)")
-        gone_us = None if tombstones is None else to_us(tombstones, "tombstones")
-        rows = self if wanted is None else self.filter(wanted)
-        operation = Changelog(tombstones_us=gone_us, stale=stale, each=changes == "each")
-        return table_of(rows, columns, change, keys, operation, order)
+        return changelog_of(
+            self, None, format, key, sequence, tombstones=tombstones, op=op, ops=ops, stale=stale, changes=changes
+        )
 
     def latest(self, key: str | Sequence[str], by: str | Expr | Sequence[str | Expr]) -> ResultStream:
         """Give the row of each `key` that is the largest in `by`, as a table: the newest of every key (SEMANTICS §16.8).
@@ -576,14 +567,7 @@ class Stream(RunMethods, ShownInALine):
         >>> driver.send([{"item": "pen", "at": 2, "price": 7}, {"item": "pen", "at": 1, "price": 5}]).results.to_pylist()
         [{'item': 'pen', 'at': 2, 'price': 7, 'op': '+I'}]
         """
-        keys = key_columns(key, self.schema.names, "latest")
-        order = orders_of(by, self.schema, "latest(by)")
-        if not order:
-            raise PlanError("latest() needs what says which row is the newest", got="no column", hint='write by="at"')
-        rest = (field for field in self.schema if field.name not in keys and not pa.types.is_nested(field.type))
-        ties = tuple(col(field.name) for field in rest if not pa.types.is_null(field.type))
-        columns = [(name, col(name)) for name in self.schema.names]
-        return table_of(self, columns, lit(True), keys, Changelog(), (*order, *ties))
+        return latest_of(self, None, key, by)
 
     def watermark(
         self, column: str, lag: Duration | None = None, *, idle_advance: Duration | None = None, clock: RowsClock | None = None

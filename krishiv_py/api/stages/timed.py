@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import attrs
 import pyarrow as pa
@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from krishiv_py.api.computed import Named, keys_of, with_computed
 from krishiv_py.api.query import Runner
-from krishiv_py.api.stages import stream
+from krishiv_py.api.stages import changing, stream
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.running import RunMethods, plan_of_rows
 from krishiv_py.api.stages.shown import ShownInALine, some
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from krishiv_py.api.stages.changing import TableSide
     from krishiv_py.api.stages.results import ResultStream
     from krishiv_py.api.stages.stream import Stream
+    from krishiv_py.plan.changes import ChangelogFormat, Stale
     from krishiv_py.plan.sides import JoinType
     from krishiv_py.planner.physical import Engine, PhysicalPlan
 
@@ -76,10 +77,7 @@ class TimedStream(RunMethods, KeyedStream):
 
         `late` overrides what the late handler wants of malformed input.
         """
-        if self._draft.explicit != ExplicitOptions():
-            what = "options were set, and neither window nor .drop_duplicates follows"
-            hint = "leave them out, or add the window they are for"
-            raise OrderError(what, got="options after .watermark", then="they would have no effect", hint=hint)
+        self._check_options()
         return plan_of_rows(self._draft.input.input, self.late_handler, engine, late)
 
     def filter(self, condition: Expr | str) -> Self:
@@ -180,6 +178,68 @@ class TimedStream(RunMethods, KeyedStream):
                 raise OrderError(f"{column!r} is what the watermark follows", got=got, hint=hint)
         draft = attrs.evolve(self._draft, input=attrs.evolve(mark, input=node))
         return attrs.evolve(self, draft=draft, schema=made.schema)
+
+    def from_changelog(
+        self,
+        format: ChangelogFormat,  # noqa: A002  # the word for it everywhere
+        key: str | Sequence[str],
+        *,
+        sequence: str | Expr | Sequence[str | Expr] | None = None,
+        tombstones: Duration | None = None,
+        op: str = "op",
+        ops: Mapping[str, str] | None = None,
+        stale: Stale = "count",
+        changes: Literal["net", "each"] = "net",
+    ) -> ResultStream:
+        """Read rows as changes of a table that have event time (SEMANTICS §16.2).
+
+        See :meth:`Stream.from_changelog` for `format`, `key`, `sequence`, `tombstones`, `op`, `ops`, `stale` and `changes`.
+
+        The event time is a column of the table. A deletion has one, too: in the format ``"upsert"`` all columns but the key and
+        the event time are null. :meth:`versioned_join` then meets the version that was valid at a time.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> changes = stream_of("id bigint, city string, at bigint").watermark("at", 0)
+        >>> cities = changes.from_changelog("upsert", key="id")
+        >>> driver = Driver(cities)
+        >>> driver.send([{"id": 1, "city": "Ulm", "at": 5}, {"id": 1, "city": None, "at": 7}]).results.to_pylist()
+        []
+        """
+        rows, mark = self._changes_read()
+        return changing.changelog_of(
+            rows, mark, format, key, sequence, tombstones=tombstones, op=op, ops=ops, stale=stale, changes=changes
+        )
+
+    def latest(self, key: str | Sequence[str], by: str | Expr | Sequence[str | Expr]) -> ResultStream:
+        """Give the row of each `key` that is the largest in `by`, as a table whose changes have event time.
+
+        See :meth:`Stream.latest`.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> prices = stream_of("item string, at bigint, price bigint").watermark("at", 0).latest("item", by="at")
+        >>> Driver(prices).send([{"item": "pen", "at": 2, "price": 7}]).results.to_pylist()
+        [{'item': 'pen', 'at': 2, 'price': 7, 'op': '+I'}]
+        """
+        rows, mark = self._changes_read()
+        return changing.latest_of(rows, mark, key, by)
+
+    def _changes_read(self) -> tuple[stream.Stream, Watermark | None]:
+        """Return the rows, and what their event time is, where it is a column of theirs."""
+        self._check_options()
+        mark = self._draft.input
+        rows = stream.Stream(mark.input, self.schema, self._runner, self.late_handler)
+        return rows, mark if mark.column in self.schema.names else None
+
+    def _check_options(self) -> None:
+        """Refuse options that nothing follows which has any."""
+        if self._draft.explicit != ExplicitOptions():
+            what = "options were set, and neither window nor .drop_duplicates follows"
+            hint = "leave them out, or add the window they are for"
+            raise OrderError(what, got="options after .watermark", then="they would have no effect", hint=hint)
 
     def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedStream:
         """Group by columns, or by expressions over them; types are kept, null is a key of its own.

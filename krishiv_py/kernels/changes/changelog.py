@@ -17,20 +17,20 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.equality import equal_rows
-from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.changes.net import net_changes
+from krishiv_py.kernels.changes.readable import readable
 from krishiv_py.kernels.changes.table import TableChange, TableOperator
 from krishiv_py.kernels.changes.touched import TouchedKeys
-from krishiv_py.kernels.columns.layout import Layout, whole
-from krishiv_py.kernels.ordered import ranks_of
+from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.ordered import row_ranks
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.key_table import KeyTable
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys
-from krishiv_py.plan.changes import AFTER, BAD_OP, BAD_SEQUENCE, BEFORE, CHANGE, DELETE, INSERT, STALE, Changelog
+from krishiv_py.plan.changes import AFTER, BEFORE, CHANGE, DELETE, INSERT, STALE, Changelog
 
 NAME: Final = "changelog"
 _ALIVE, _GONE_AT = "__alive", "__gone"
@@ -84,7 +84,6 @@ class ChangelogOperator(TableOperator):
         fields = operation.result_fields(spec.row_schema, pa.null()) or []
         self.columns = [working[field.name] for field in fields]
         """The columns of a row as it is given."""
-        self.late_columns = [working.get(name) for name in spec.late_columns]
         self.values = [layout.row_schema.field(name) for name in layout.own_names]
         self.stored = [*self.values, pa.field(_ALIVE, pa.bool_()), pa.field(_GONE_AT, pa.int64())]
 
@@ -119,16 +118,8 @@ class ChangelogOperator(TableOperator):
 
     def _readable(self, rows: pa.Table, moment: Moment) -> tuple[pa.Table, list[pa.Table]]:
         """Part rows whose operation or sequence is not known from the others."""
-        bad_op = rows[self.act].is_null().to_numpy(zero_copy_only=False)
-        unordered = np.zeros(rows.num_rows, np.bool_)
-        if self.sequence:
-            unordered = rows[self.sequence[0]].is_null().to_numpy(zero_copy_only=False) & ~bad_op
-        late = [
-            self._aside(rows.filter(pa.array(mask)), reason, moment)
-            for mask, reason in ((bad_op, BAD_OP), (unordered, BAD_SEQUENCE))
-            if mask.any()
-        ]
-        return (rows.filter(pa.array(~(bad_op | unordered))) if late else rows), late
+        rows, refused = readable(rows, self.act, self.sequence)
+        return rows, [self._aside(part, reason, moment) for reason, part in refused.items()]
 
     def _changed(
         self, table: KeyTable, due: DueQueue, fresh: pa.Table, moment: Moment
@@ -159,7 +150,7 @@ class ChangelogOperator(TableOperator):
         if not self.sequence:
             return stale
         both = pa.concat_tables([stored.select(self.sequence), fresh.select(self.sequence)])
-        ranks = _ranks(both)
+        ranks = row_ranks(both)
         before = np.full(n, -1, np.int64)
         before[known] = ranks[: len(known)]
         mine, of = ranks[len(known) :][order], ids[order]
@@ -248,11 +239,7 @@ class ChangelogOperator(TableOperator):
         return pa.Table.from_arrays([rows[name] for name in self.columns], schema=self.row_fields)
 
     def _aside(self, rows: pa.Table, reason: str, moment: Moment) -> pa.Table:
-        n = rows.num_rows
-        types = self.layout.late_schema.types
-        columns = [pa.nulls(n, t) if name is None else rows[name] for name, t in zip(self.late_columns, types, strict=False)]
-        notes = self.layout.refusal_notes(pa.repeat(pa.scalar(reason), n), moment.watermark_us)
-        return pa.Table.from_arrays([*columns, *notes], schema=self.layout.late_schema)
+        return self.layout.refused(rows, reason, moment.watermark_us)
 
     def _table(self, bucket: Bucket) -> KeyTable:
         return KeyTable(bucket, NAME, self.layout.key_fields, self.stored)
@@ -262,17 +249,3 @@ class ChangelogOperator(TableOperator):
         rows = self._table(bucket).rows()
         rows = rows.filter(rows[_ALIVE])
         return self.with_written(self._rows(rows), rows[WRITTEN])
-
-
-def _ranks(columns: pa.Table) -> Ints:
-    """Return for each row its place among the different ones, in ascending order, by several columns; nulls first."""
-    ranks = [ranks_of(whole(column), nulls_first=True) for column in columns.columns]
-    if len(ranks) == 1:
-        return ranks[0]
-    order = np.lexsort(tuple(reversed(ranks)))
-    groups = group([*ranks], columns.num_rows)
-    changed = np.ones(len(order), np.bool_)
-    changed[1:] = groups.ids[order][1:] != groups.ids[order][:-1]
-    result = np.empty(len(order), np.int64)
-    result[order] = np.cumsum(changed) - 1
-    return result

@@ -218,6 +218,13 @@ class Layout:
             [*columns, *self.refusal_notes(pa.repeat(pa.scalar(reason), n), watermark_us)], schema=schema
         )
 
+    def refused(self, rows: pa.Table, reason: str, watermark_us: int) -> pa.Table:
+        """Return working rows, with their keys and own columns, as late rows."""
+        named = dict(zip(self.own_names, self.own, strict=True)) | dict(zip(self.key_names, self.spec.keys, strict=True))
+        known = [name for name in named if name in rows.column_names]
+        columns = {named[name]: rows[name] for name in known}
+        return self.aside(pa.table(columns), reason, watermark_us)
+
     @cached_property
     def result_schema(self) -> pa.Schema:
         """Schema of results: keys, bounds and aggregates, or what the plan makes of them; then ``op``; after all steps."""

@@ -18,9 +18,11 @@ from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick, values_at
+from krishiv_py.kernels.changes.readable import readable
 from krishiv_py.kernels.columns.layout import TIME
 from krishiv_py.kernels.joins.interval import NOBODY, Pairs, results, same_keys
 from krishiv_py.kernels.joins.sides import NUMBER, JoinOperator, JoinProgress
+from krishiv_py.kernels.ordered import row_ranks
 from krishiv_py.kernels.results import StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
@@ -28,7 +30,8 @@ from krishiv_py.kernels.state.time_log import SpanLog, TimeLog, WantedSpans, by_
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
 from krishiv_py.kernels.watermark import floor_watermark
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.joins import AsofJoin
+from krishiv_py.plan.joins import AsofJoin, VersionedJoin
+from krishiv_py.plan.sides import RIGHT
 
 
 class Candidates:
@@ -76,9 +79,17 @@ class Candidates:
         better = _less(rank, self._rank[:, lefts])
         self._rank[:, lefts[better]] = rank[:, better]
         self.places[lefts[better]] = rows_at[better] + self._rows
-        self._tables.append(right)
-        self._rows += right.num_rows
+        self._add(right)
         return equal
+
+    def choose(self, rows: pa.Table, rows_at: Ints, lefts: Ints) -> None:
+        """Take rows in instead of what there is: pairs of a row of these, and a left row."""
+        self.places[lefts] = rows_at + self._rows
+        self._add(rows.select(self._tables[0].column_names))
+
+    def _add(self, rows: pa.Table) -> None:
+        self._tables.append(rows)
+        self._rows += rows.num_rows
 
 
 def _less(one: Ints, other: Ints) -> Mask:
@@ -126,7 +137,9 @@ class _State:
     def __init__(self, operator: AsofOperator, bucket: Bucket, over: int) -> None:
         self.lefts = TimeLog(bucket, "al")
         self.rights = SpanLog(bucket, "ar")
-        self.standing = KeyedLog(bucket, "as", operator.schemas[1], lambda rows, _: operator.newest(rows, over))
+        self.standing = KeyedLog(
+            bucket, "as", operator.schemas[1], lambda rows, oldest: operator.newest(rows, over, oldest=oldest)
+        )
 
     @property
     def rows(self) -> int:
@@ -147,14 +160,27 @@ class AsofOperator(JoinOperator):
         """Before which time left rows had their result under another allowed lateness."""
         self.schemas = tuple(self.schema_of(half) for half in self.halves)
 
-    def newest(self, rows: pa.Table, over: int) -> pa.Table:
-        """Return the newest row of every key, of equal times the last to arrive; without those before `over`."""
+    def newest(self, rows: pa.Table, over: int, *, oldest: bool = False) -> pa.Table:
+        """Return the newest row of every key; without those before `over`. `oldest`: no key has a row elsewhere."""
         if over != UNSET:
             rows = rows.filter(pa.array(rows[TIME].to_numpy() >= over))
         groups = group([rows[k] for k in self.layout.key_names], rows.num_rows)
-        order = np.lexsort((rows[NUMBER].to_numpy(), rows[TIME].to_numpy()))
+        order = np.lexsort((self.among_equals(rows), rows[TIME].to_numpy()))
         last = values_at(groups.ids[order], order, groups.n)
         return pick(rows, np.sort(last))
+
+    def among_equals(self, rows: pa.Table) -> Ints:
+        """Return what says which of several rows of one key and time counts, the largest: the last to arrive."""
+        numbers: Ints = rows[NUMBER].to_numpy()
+        return numbers
+
+    def readable(self, rows: pa.Table, moment: Moment) -> tuple[pa.Table, list[pa.Table]]:
+        """Part right rows of a batch that can be kept from those that are put aside."""
+        return rows, []
+
+    def chosen(self, state: _State, due: pa.Table, candidates: Candidates, seeking: Ints) -> Ints:
+        """Return the place of the partner of each left row among the candidates."""
+        return candidates.places
 
     def _horizon(self, us: int) -> int:
         """Before which time left rows have their result under a watermark."""
@@ -174,7 +200,8 @@ class AsofOperator(JoinOperator):
         known.joined_at = max(known.joined_at, moment.watermark_us)
         known.store(bucket)
         state.lefts.append(left.table, passed)
-        state.rights.append(pick(right.table, right.seeks))
+        rights, late = self.readable(pick(right.table, right.seeks), moment)
+        state.rights.append(rights)
         horizon = self._horizon(known.joined_at)
         due = state.lefts.load(passed, horizon)
         table, unmatched = (self.layout.result_schema.empty_table(), 0) if due is None else self._given(state, due)
@@ -183,7 +210,9 @@ class AsofOperator(JoinOperator):
         self._pass_by(state, horizon)
         wakeup = state.lefts.next_waiting
         wakeup = None if wakeup is None else wakeup + self.late_us + self.join.ahead_us + 1
-        return StepResult(table, wakeup, state.rows, state.rows, table.num_rows, {"unmatched": unmatched})
+        counters = {"unmatched": unmatched} | ({"refused_changes": sum(t.num_rows for t in late)} if late else {})
+        refused = pa.concat_tables(late) if late else None
+        return StepResult(table, wakeup, state.rows, state.rows, table.num_rows, counters, refused)
 
     def _given(self, state: _State, due: pa.Table) -> tuple[pa.Table, int]:
         """Return the results of left rows, and how many of them are not given for want of a partner."""
@@ -207,7 +236,7 @@ class AsofOperator(JoinOperator):
             Seekers(seeking, WantedSpans(hashes, times + apart, times + tolerance)).offer_ends(
                 state.rights, candidates, last=False
             )
-        lefts, places = np.arange(due.num_rows), candidates.places
+        lefts, places = np.arange(due.num_rows), self.chosen(state, due, candidates, seeking)
         met = places != NOBODY
         if self.join.how == "inner":
             lefts, places = lefts[met], places[met]
@@ -242,3 +271,74 @@ class AsofOperator(JoinOperator):
         gone = state.lefts.remove(keys.rows, passed)
         waiting = 0 if gone is None else int(np.count_nonzero(gone[TIME].to_numpy() >= passed))
         return waiting + forgotten
+
+
+class VersionedOperator(AsofOperator):
+    """Versioned joins (SEMANTICS §16.7): right rows are changes of a table, of which a deletion leaves no partner."""
+
+    join: VersionedJoin
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        assert isinstance(spec.operation, VersionedJoin)
+        self.join = spec.operation
+        self.change, *self.sequence = self.halves[1].own[-len(self.join.unshown) :]
+
+    @property
+    def names(self) -> tuple[list[str], list[str]]:
+        """The columns of each side that results have."""
+        left, right = super().names
+        return left, right[: -len(self.join.unshown)]
+
+    def readable(self, rows: pa.Table, moment: Moment) -> tuple[pa.Table, list[pa.Table]]:
+        """See :class:`AsofOperator`: changes whose operation or sequence is not known are put aside."""
+        rows, refused = readable(rows, self.change, self.sequence)
+        side = self.layout.own_names[0]
+        named = {
+            reason: part.append_column(side, pa.repeat(pa.scalar(RIGHT), part.num_rows)) for reason, part in refused.items()
+        }
+        return rows, [self.layout.refused(part, reason, moment.watermark_us) for reason, part in named.items()]
+
+    def among_equals(self, rows: pa.Table) -> Ints:
+        """See :class:`AsofOperator`: the largest sequence, and of one sequence the last to arrive."""
+        numbers = super().among_equals(rows)
+        if not self.sequence or not rows.num_rows:
+            return numbers
+        places = np.empty(rows.num_rows, np.int64)
+        places[np.lexsort((numbers, row_ranks(rows.select(self.sequence))))] = np.arange(rows.num_rows)
+        return places
+
+    def newest(self, rows: pa.Table, over: int, *, oldest: bool = False) -> pa.Table:
+        """See :class:`AsofOperator`: a deletion need not be kept once nothing older is left."""
+        newest = super().newest(rows, over)
+        return newest.filter(newest[self.change]) if oldest else newest
+
+    def chosen(self, state: _State, due: pa.Table, candidates: Candidates, seeking: Ints) -> Ints:
+        """See :class:`AsofOperator`: the version that is valid."""
+        if self.sequence:
+            self._by_sequence(state, due, candidates, seeking)
+        places = candidates.places.copy()
+        some = np.flatnonzero(places != NOBODY)
+        up = candidates.table()[self.change].to_numpy(zero_copy_only=False)[places[some]]
+        places[some[~up.astype(np.bool_)]] = NOBODY
+        return places
+
+    def _by_sequence(self, state: _State, due: pa.Table, candidates: Candidates, seeking: Ints) -> None:
+        """Let of several changes of the time that was found the one count whose sequence is the largest.
+
+        Those that stand are the newest by it already, and older than all of the log.
+        """
+        some = seeking[candidates.places[seeking] != NOBODY]
+        times = candidates.table()[TIME].to_numpy()[candidates.places[some]]
+        found = list(state.rights.meeting(WantedSpans(due[HASH].to_numpy()[some], times, times)))
+        if not found:
+            return
+        rows = pa.concat_tables([table for table, _, _ in found])
+        begins = np.cumsum([0, *(table.num_rows for table, _, _ in found)])
+        rows_at = np.concatenate([at + begin for (_, at, _), begin in zip(found, begins, strict=False)])
+        lefts = some[np.concatenate([spans for _, _, spans in found])]
+        equal = same_keys(self.layout.key_names, due, rows, Pairs(lefts, rows_at))
+        rows_at, lefts = rows_at[equal], lefts[equal]
+        order = np.lexsort((self.among_equals(rows)[rows_at], lefts))
+        last = order[np.append(lefts[order][1:] != lefts[order][:-1], np.ones(min(len(order), 1), np.bool_))]
+        candidates.choose(rows, rows_at[last], lefts[last])

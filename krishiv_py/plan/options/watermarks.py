@@ -183,6 +183,8 @@ class MultiSourceWatermarkSpec:
         Whether every source that a savepoint does not know begins at its watermark.
     clock : {"batch", "row"} or None
         What rows are classified by; see :meth:`WatermarkSpec.fixed_lag`. None: what the session says.
+    passive : tuple of str
+        Sources whose rows are classified by the watermark and do not move it: of a join with a table, the table.
 
     Examples
     --------
@@ -201,6 +203,7 @@ class MultiSourceWatermarkSpec:
     max_drift_us: int | None = None
     from_savepoint: bool = False
     clock: RowsClock | None = None
+    passive: tuple[str, ...] = ()
     _by_clock: ClassVar[bool] = False
 
     def __attrs_post_init__(self) -> None:
@@ -415,6 +418,7 @@ def least_of(spec: MultiSourceWatermarkSpec, sources: Sequence[str]) -> str:
     idle += _shown_advance(spec.idle_advance_us)
     idle += "" if spec.max_drift_us is None else f", none more than {show_us(spec.max_drift_us)} ahead"
     idle += ", row by row" if spec.by_row else ""
+    idle += "".join(f", whatever {name} has reached" for name in spec.passive)
     return f"min over {parts}{idle}"
 
 

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from krishiv_py import avg, col, collect_list, count, count_distinct, max, min, stddev, sum
+from krishiv_py import PlanError, Session, avg, col, collect_list, count, count_distinct, max, min, stddev, sum, when
 from krishiv_py.testing import Driver, stream_of
 from tests.examples import scaled
 from tests.kernels.changes.reference import Content, Row, Rows, counted, first_rows, folded, grouped, joined, total
@@ -104,6 +104,11 @@ def _total_w(rows: Rows) -> int:
     return int(builtins.sum(_values("w")(rows)))
 
 
+def _log_of_groups(stream: Any) -> Any:
+    log = _sums(stream).to_changelog("kind").with_column("sign", when(col("kind").isin("+I", "+U"), 1).otherwise(-1))
+    return log.key_by("k").agg(net=sum("sign")).filter("net > 0")
+
+
 def _everything(stream: Any) -> Any:
     return stream.agg(n=count(), w=sum("w"))
 
@@ -187,6 +192,20 @@ QUERIES: dict[str, Query] = {
     ),
     "a part of ranked rows": Query(
         lambda stream: _top("place").plan(stream).select("w"), lambda rows: [{"w": row["w"]} for row in _top("place").of(rows)]
+    ),
+    "a log of groups": Query(
+        _log_of_groups, lambda rows: [{"k": group["k"], "net": 1} for group in grouped(rows, ("k",), {"n": len})]
+    ),
+    "distinct rows": Query(lambda stream: stream.select("k", "w").distinct(), lambda rows: grouped(rows, ("k", "w"), {})),
+    "union": Query(
+        lambda left, right: left.select("k", "w").union(right.select("k", "w")),
+        lambda left, right: [{name: row[name] for name in ("k", "w")} for row in (*left, *right)],
+        sides=2,
+    ),
+    "union, then a total": Query(
+        lambda left, right: left.select("k").union(right.select("k")).key_by("k").agg(n=count()),
+        lambda left, right: grouped([*left, *right], ("k",), {"n": len}),
+        sides=2,
     ),
     "everything": Query(_everything, _everything_of),
     "first rows": _top(None),
@@ -424,3 +443,36 @@ def test_nested_values_are_kept_and_taken_back() -> None:
     assert [row["tags"] for row in out] == [[["a", None], ["a", None]], [["a", None]]]
     assert out[1]["points"] == [{"x": 2, "y": 0.5}]
     assert driver.send(rows[1:]).results.num_rows == 0
+
+
+@pytest.mark.parametrize("seed", range(scaled(4)))
+def test_a_log_has_the_changes_of_the_table_as_rows(seed: int) -> None:
+    draw = random.Random(seed)
+    batches = batches_of(draw, 1)
+    table = Driver(_sums(stream_of(DDL).from_changelog("log", "pk")))
+    log = Driver(_sums(stream_of(DDL).from_changelog("log", "pk")).to_changelog("kind"))
+    for batch in batches:
+        given, rows = table.send(batch["left"]).results, log.send(batch["left"]).results
+        assert repr(rows.rename_columns(given.column_names).to_pylist()) == repr(given.to_pylist())
+    assert log.close().results.num_rows == 0
+
+
+def test_changes_of_windows_are_rows_that_nothing_follows_by_time() -> None:
+    windows = stream_of("k string, at bigint").watermark("at", 0).key_by("k").allowed_lateness(100).tumbling_window(10)
+    log = windows.agg(n=count()).emit("retractions").to_changelog()
+    driver = Driver(log.select("k", "n", "op"))
+    sent = ([{"k": "a", "at": at}] for at in (5, 20, 6))
+    given = [[tuple(row.values()) for row in driver.send(rows).results.to_pylist()] for rows in sent]
+    assert given == [[], [("a", 1, "+I")], [("a", 1, "-U"), ("a", 2, "+U")]]
+    with pytest.raises(PlanError, match="without event time"):
+        log.key_by("k").tumbling_window(10).agg(count())
+
+
+def test_the_bounded_run_of_a_log_has_all_changes() -> None:
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream("user string, n bigint")
+        for n in (1, 2):
+            sender.send([{"user": "a", "n": n}])
+        sender.close()
+        log = stream.key_by("user").agg(total=sum("n")).to_changelog().collect().to_pylist()
+    assert [(row["op"], row["total"]) for row in log] == [("+I", 1), ("-U", 1), ("+U", 3)]
