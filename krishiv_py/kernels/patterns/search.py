@@ -7,7 +7,7 @@ last point in time that it depended on, which is the event time of its result.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Generator
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -186,6 +186,50 @@ class _Block:
     answers: list[bool]
 
 
+Choice: TypeAlias = tuple[int, int, tuple[int, ...]]
+"""Where the program can go on otherwise, the row that is next there, and the loops it has entered at this row."""
+
+
+@attrs.frozen(eq=False)
+class _Way:
+    """Where a start was given up: from a place on it the next start goes on as this one did, so nobody goes there twice::
+
+        start 7   a b b b b b b b b ?     more rows than a start may look at
+        start 8     a b···············b ? takes b at the same place of the program, and goes on behind the last row
+
+    Attributes
+    ----------
+    at : Choice
+        Where it was.
+    steps, rows, places : list of int
+        The rows of the match, with the step of each, and the place in the program after it.
+    choices : list of Choice
+        The ways that were left.
+    tried : set of (int, int)
+        Places in the program and rows that are known to lead nowhere, or lie on this way.
+    since : int
+        The first row for which `tried` counts.
+    """
+
+    at: Choice
+    steps: list[int]
+    rows: list[int]
+    places: list[int]
+    choices: list[Choice]
+    tried: set[tuple[int, int]]
+    since: int
+
+    def position(self, row: int, place: int) -> int | None:
+        """Return which of the rows this one is, if the program goes on at this place after it."""
+        position = bisect_left(self.rows, row)
+        is_here = position < len(self.rows) and self.rows[position] == row and self.places[position] == place
+        return position if is_here else None
+
+    def choices_after(self, row: int) -> list[Choice]:
+        """Return the choices that were made after a row was taken."""
+        return self.choices[bisect_right(self.choices, row, key=lambda choice: choice[1]) :]
+
+
 class KeySearch:
     """Searches the rows of one key.
 
@@ -213,6 +257,8 @@ class KeySearch:
         self._limit, self._decided = END_OF_TIME, UNSET
         self._blocks: dict[int, _Block] = {}
         self._floor = rows.times[begin]
+        self._way: _Way | None = None
+        """The way of the start before, if it was given up and no condition depends on the rows of a match."""
         self._forgets = settings.within_us is not None
         """True if a way that failed for one start may not fail for a later one."""
 
@@ -253,11 +299,12 @@ class KeySearch:
         """Try the ways from a start in the order of preference."""
         settings, all_bits, all_stops = self.settings, self.rows.bits, self.rows.stops
         code, asked, failed = settings.program.code, settings.asked, self._failed
+        way, self._way = self._way, None
         self._begin(start)
         stop, steps, taken, of_step = self._stop, self._steps, self._taken, self._of_step
-        choices: list[tuple[int, int, int, int]] = []
-        trail: list[tuple[int, int]] = []
-        visited: set[tuple[int, int]] = set()
+        places, choices = list[int](), list[Choice]()
+        loops: tuple[int, ...] = ()
+        visited, tried, since = set[tuple[int, int]](), set[tuple[int, int]](), END_OF_TIME
         pc, row, tries = settings.program.start, start, 0
         while True:
             kind, element, relaxed, wanted, goto, other = code[pc]
@@ -281,6 +328,10 @@ class KeySearch:
                     fits = False
                     if place >= stop:
                         if self._beyond(wanted if relaxed else ANY_ROW):
+                            if settings.program.after is None:
+                                tried |= visited
+                                since = 0 if since == END_OF_TIME else since
+                                self._way = _Way((pc, row, loops), steps, taken, places, choices, tried, since)
                             return self._give_up()
                     else:
                         if place > self._last:
@@ -289,9 +340,18 @@ class KeySearch:
                 if fits:
                     steps.append(element)
                     taken.append(place)
+                    pc, row, loops = goto, place + 1, ()
                     if asked:
                         of_step[element].append(place)
-                    pc, row = goto, place + 1
+                        continue
+                    places.append(goto)
+                    if way is not None and (position := way.position(place, goto)) is not None:
+                        steps += way.steps[position + 1 :]
+                        taken += way.rows[position + 1 :]
+                        places += way.places[position + 1 :]
+                        choices += way.choices_after(place)
+                        (pc, row, loops), tried, since = way.at, way.tried, max(way.since, place + 1)
+                        self._last, way = max(self._last, row - 1), None
                     continue
             elif kind == MATCH:
                 if not taken:  # an empty match is the one that is preferred, and gives nothing
@@ -302,13 +362,15 @@ class KeySearch:
                 if end_us is not None:
                     return Found("match", steps, taken, self._settle(), end_us)
             else:
-                repeats = kind == LOOP and trail and any(at == pc for at, n in reversed(trail) if n == len(taken))
-                tried = not asked and ((pc, row) in visited or (row > start and (pc, row) in failed))
-                if not repeats and not tried:
-                    visited.add((pc, row))
-                    choices.append((other, row, len(taken), len(trail)))
+                state = pc, row
+                leads_nowhere = not asked and (
+                    state in visited or (row > start and state in failed) or (row >= since and state in tried)
+                )
+                if not leads_nowhere and not (kind == LOOP and pc in loops):
+                    visited.add(state)
+                    choices.append((other, row, loops))
                     if kind == LOOP:
-                        trail.append((pc, len(taken)))
+                        loops = (*loops, pc)
                     pc = goto
                     continue
             if not choices:
@@ -316,14 +378,14 @@ class KeySearch:
             tries += 1
             if asked and tries > _MOST_WAYS:
                 return self._give_up()
-            pc, row, had, trailed = choices.pop()
-            if had < len(taken):
+            pc, row, loops = choices.pop()
+            if taken and taken[-1] >= row:
+                had = bisect_left(taken, row)
                 for element in steps[had:] if asked else ():
                     of_step[element].pop()
-                del steps[had:], taken[had:]
+                del steps[had:], taken[had:], places[had:]
                 if asked:
                     self._blocks = {key: block for key, block in self._blocks.items() if block.taken <= had}
-            del trail[trailed:]
         self._settle()
         if self._timed_out is None and visited and not asked and (not self._forgets or self._floor < self._limit):
             failed |= {state for state in visited if state[1] > start}

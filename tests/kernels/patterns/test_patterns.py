@@ -36,12 +36,12 @@ DDL = "k string, at bigint, c string, v bigint"
 KEYS = ["a", "b", None]
 
 
-def _rows_of(draw: random.Random, lag: int) -> list[list[dict[str, Any]]]:
+def _rows_of(draw: random.Random, lag: int, letters: str = "aabcx") -> list[list[dict[str, Any]]]:
     """Return rows in batches, none of which is late."""
     rows, now = list[dict[str, Any]](), 0
     for _ in range(draw.randint(0, 40)):
         now += draw.choice([0, 0, 1, 2, 5])
-        rows.append({"k": draw.choice(KEYS), "at": now, "c": draw.choice("aabcx"), "v": draw.randint(0, 9)})
+        rows.append({"k": draw.choice(KEYS), "at": now, "c": draw.choice(letters), "v": draw.randint(0, 9)})
     rows.sort(key=lambda row: row["at"] + draw.randint(0, lag))
     batches, place = list[list[dict[str, Any]]](), 0
     while place < len(rows):
@@ -111,8 +111,8 @@ def test_m29_every_step_is_that_of_the_reference(seed: int, asked: bool, monkeyp
 def test_starts_that_are_given_up_or_time_out_are_those_of_the_reference(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator, "_KEYS_AT_ONCE", 1 + seed % 2)
     draw = random.Random(f"limit {seed}")
-    spec = random_spec(draw, asked=draw.random() < 0.3, most=draw.choice([2, 3, 6]))
-    batches = _rows_of(draw, 0)
+    spec = random_spec(draw, asked=draw.random() < 0.3, most=draw.choice([2, 3, 4, 6, 8]))
+    batches = _rows_of(draw, 0, draw.choice(["aabcx", "aab", "ab"]))  # of two letters, many starts are given up in turn
     timeouts = {} if spec.within is None else {"timeouts": "side_output"}
     driver = Driver(_plan(spec, 0, 0, **timeouts))
     for batch, wanted in zip([*batches, None], _steps(spec, batches, 0, 0), strict=True):
@@ -126,6 +126,37 @@ def test_starts_that_are_given_up_or_time_out_are_those_of_the_reference(seed: i
             if what != "match"
             for at, v in zip(times, values, strict=True)
         )
+
+
+@pytest.mark.parametrize("most", [50, 400])
+def test_a_start_goes_on_where_the_one_before_was_given_up(most: int) -> None:
+    """The cost of a pattern that never ends follows its rows, however many of them a start may look at."""
+    a, b = step("A", col("v") >= 0), step("B", col("v") > 0)
+    stream = stream_of(DDL).watermark("at", 0).key_by("k")
+    for pattern in (
+        a.one_or_more().then(C),
+        a.then(b.one_or_more().reluctant()).then(C),
+        a.then((a | b).one_or_more()).then(C),
+    ):
+        driver = Driver(stream.match(pattern, measures=[collect_list("at").alias("ats")], max_rows_per_key=most))
+        looked = _Counted(_program_of(driver).code)
+        object.__setattr__(_program_of(driver), "code", looked)
+        rows = [{"k": "a", "at": at, "c": "a", "v": 1} for at in range(1_000)]
+        given_up = driver.send(rows).late.num_rows
+        assert given_up == 999 - most  # the last row is not settled
+        assert looked.times < 25 * 1_000, pattern
+
+
+class _Counted(tuple[Any, ...]):
+    times = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        self.times += 1
+        return super().__getitem__(place)
+
+
+def _program_of(driver: Driver) -> Any:
+    return driver._core.stages[0].buckets[0].stage.operator.program  # type: ignore[attr-defined]
 
 
 def _letter(name: str) -> Any:
