@@ -294,6 +294,9 @@ class ResultStream(TimedStream):
         """
         time = self._stage_node.time
         own = time.column if time is not None and time.of_row else None
+        if not self._output.time_column:
+            hint = "leave .watermark(...) out: what follows a table goes by its changes"
+            raise PlanError("a table has no event time", got=shown(column), hint=hint)
         if not isinstance(column, str) or column not in (self._output.time_column, own):
             then = "another one could go against the watermark, and rows be lost"
             hint = f"write .watermark({self._output.time_column!r}, lag), or leave it out"
