@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import struct
 from typing import Any, TypeAlias
+
+import fastavro
 
 from krishiv_py.testing.broker import Broker
 from tests.kernels.changes.reference import Row, Rows
@@ -82,6 +86,51 @@ def with_schema(record: Record) -> Record:
     """Return a record as the JSON converter writes it with schemas, its default."""
     key, value = record
     return key, None if value is None else b'{"schema":{"type":"struct","optional":false},"payload":' + value + b"}"
+
+
+_ROW = {
+    "type": "record",
+    "name": "Value",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "city", "type": ["null", "string"], "default": None},
+        {"name": "credit", "type": "long"},
+    ],
+}
+_SOURCE = {
+    "type": "record",
+    "name": "Source",
+    "namespace": "io.debezium.connector.postgresql",
+    "fields": [
+        {"name": "lsn", "type": ["null", "long"], "default": None},
+        {"name": "snapshot", "type": [{"type": "string", "connect.version": 1, "connect.default": "false"}, "null"]},
+        {"name": "table", "type": "string"},
+    ],
+}
+ENVELOPE: dict[str, Any] = {
+    "type": "record",
+    "name": "Envelope",
+    "namespace": "shop.public.customers",
+    "fields": [
+        {"name": "before", "type": ["null", _ROW], "default": None},
+        {"name": "after", "type": ["null", "Value"], "default": None},
+        {"name": "source", "type": _SOURCE},
+        {"name": "op", "type": "string"},
+        {"name": "ts_ms", "type": ["null", "long"], "default": None},
+    ],
+}
+"""The schema that Debezium registers for the records of this table."""
+
+
+def in_avro(record: Record, number: int) -> Record:
+    """Return a record as the Avro converter writes it, with the number of its schema."""
+    key, value = record
+    if value is None:
+        return key, None
+    stream = io.BytesIO(struct.pack(">bI", 0, number))
+    stream.seek(5)
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(ENVELOPE), json.loads(value))
+    return key, stream.getvalue()
 
 
 def write(broker: Broker, topic: str, records: list[Record], partitions: int = 1) -> None:

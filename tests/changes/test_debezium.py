@@ -12,9 +12,21 @@ import pytest
 
 from krishiv_py import MemorySink, ResultStream, Session, SideOutputLateEventHandler, count, sum
 from krishiv_py.testing.broker import Broker
-from tests.changes.debezium import HEARTBEAT, SCHEMA, TRANSACTION, TRUNCATION, VALUE, Database, with_schema, write
+from tests.changes.debezium import (
+    ENVELOPE,
+    HEARTBEAT,
+    SCHEMA,
+    TRANSACTION,
+    TRUNCATION,
+    VALUE,
+    Database,
+    in_avro,
+    with_schema,
+    write,
+)
 from tests.changes.held import counted_rows
 from tests.examples import scaled
+from tests.kafka.messages import registry
 from tests.kernels.changes.reference import Rows, grouped
 
 Topic = Callable[..., str]
@@ -93,6 +105,27 @@ def test_a_row_whose_key_changes_is_moved(batches: int, broker: Broker, topic: T
     assert rows == [{"id": 2, "city": "Ulm", "credit": 5}]
     log = sink.table()
     assert log is not None and log["op"].to_pylist() == (["+I"] if batches == 1 else ["+I", "-D", "+I"])
+
+
+def test_records_of_the_avro_converter_are_the_same_table(broker: Broker, topic: Topic, tmp_path: Path) -> None:
+    """The envelope has the row's type by name, unions with null, and a tombstone after each deletion."""
+    draw, database, name, sink = random.Random(3), Database(), topic(), MemorySink()
+    for _ in range(30):
+        change(database, draw)
+    records = [record for record in database.records if record[1] is None or b"audit" not in record[1]]
+    subject = {"subject": f"{name}-value", "schema": json.dumps(ENVELOPE)}
+    with registry({7: subject}) as (address, _), Session.in_process() as session:
+        write(broker, name, [in_avro(record, 7) for record in records])
+        rows = session.read_kafka(
+            name,
+            bootstrap_servers=broker.address,
+            schema=SCHEMA,
+            value_format="avro",
+            schema_registry=address,
+            tombstones="null",
+        )
+        table = rows.from_changelog("debezium", key="id", sequence="source.lsn")
+        assert counted_rows(held(table, sink, tmp_path)) == counted_rows(database.rows)
 
 
 def test_a_snapshot_that_is_read_again_changes_nothing(broker: Broker, topic: Topic, tmp_path: Path) -> None:
