@@ -37,6 +37,9 @@ class _Lazy:
     def __setattr__(self, attribute: str, value: Any) -> None:
         setattr(self._module, attribute, value)
 
+    def __dir__(self) -> list[str]:
+        return dir(self._module)
+
     def __delattr__(self, attribute: str) -> None:
         delattr(self._module, attribute)
 

@@ -33,7 +33,7 @@ def as_arrow(values: NumPy) -> pa.Array:
 
 def extremes(values: NumPy) -> tuple[int, int]:
     """Return the smallest and the largest of whole numbers; there must be one."""
-    if len(values) == 1:  # batches of one row: NumPy takes 2 µs for each of the two
+    if values.size == 1:  # batches of one row: NumPy takes 2 µs for each of the two
         only = int(values.item())
         return only, only
     return int(values.min()), int(values.max())

@@ -47,7 +47,7 @@ class KeyIndexes:
     def open_windows(self, keys: pa.Table) -> pa.Table:
         """Return what is in state of some keys, as :meth:`ProcessStage.state` shows it; of a table its rows alone."""
         stage = self.stage
-        content = self._content(keys) if stage.spec.operation.takes_changes else None
+        content = self._content(keys) if stage.spec.operation.gives_table else None
         if content is not None:
             return content
         if stage.spec.operation.extent.grid is None:

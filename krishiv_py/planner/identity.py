@@ -190,7 +190,7 @@ def _results(stage: Stage) -> _Results:
     if operation.gives_table:
         columns = {name: _Column(steady=False) for name in columns}
     below = source_of(stage.input)
-    rows_of_table = operation.nature.gives_rows and isinstance(below, Stage) and below.operation.takes_changes
+    rows_of_table = operation.nature.gives_rows and isinstance(below, Stage) and below.operation.gives_table
     before = _rows(stage) if rows_of_table else _Results({}, None)
     columns |= {n: _Column(c.tells, steady=bool(c.tells)) for n, c in before.columns.items() if n in columns}
     columns |= {key: _Column(frozenset([key]) | columns[key].tells) for key in operation.keys if key in columns}
@@ -219,7 +219,8 @@ def _rows(stage: Stage) -> _Results:
     """Return the rows that a stage gives as it gets them, and what tells them apart: nothing of pairs, changes and sources."""
     below = source_of(stage.input)
     names = [field.name for field in stage.operation.result_fields(row_schema(stage.input), pa.null()) or ()]
-    if stage.operation.nature.joins or stage.operation.takes_changes or not isinstance(below, Stage):
+    are_changes = stage.operation.takes_changes and not stage.operation.gives_table
+    if stage.operation.nature.joins or are_changes or not isinstance(below, Stage):
         return _Results({name: _Column() for name in names}, None)
     rows = _results(below)
     for step in prefix_of(stage.input):
@@ -265,7 +266,7 @@ def _results_of(plan: PhysicalPlan, output: OutputPlan) -> _Results:
 
 def _check_adding(plan: PhysicalPlan, output: OutputPlan, sink: str) -> None:
     """Refuse the changes of a table for a sink that adds rows: the ones that are no longer valid would stay among them."""
-    if not plan.stages[output.stage].node.operation.takes_changes or OP not in output.schema.names:
+    if not plan.stages[output.stage].node.operation.gives_table or OP not in output.schema.names:
         return
     results = _results_of(plan, output)
     telling = [next((n for n in output.schema.names if _tells(results, n, p)), None) for p in results.parts or ()]

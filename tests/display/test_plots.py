@@ -206,7 +206,7 @@ def test_wrong_late_rows_are_reported_in_words_of_ours(wrong: Any) -> None:
 
 
 def test_without_matplotlib_the_extra_is_named() -> None:
-    program = "import sys; sys.modules['matplotlib'] = None\nfrom krishiv_py.display import plots"
+    program = "import sys; sys.modules['matplotlib'] = None\nfrom krishiv_py.display import plots\nplots.lateness"
     folder = Path(krishiv_py.__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
     assert 'install the extra plot: pip install ".[plot]" in a clone' in done.stderr.splitlines()[-1]

@@ -21,8 +21,8 @@ IN_PROCESS = [
     *("json_folder", "sessions_table", "top_pages", "enrich_and_join", "fraud_features", "orders_table", "stuck_source"),
     *("unpaid_orders", "silent_devices", "card_testing"),
 ]
-ELSEWHERE = ["kafka_counts", "unit_test", "migration", "choose_the_lag"]
-"""Run by a test of their own: the first one in tests/kafka, where there is a broker."""
+ELSEWHERE = ["kafka_counts", "change_data_capture", "unit_test", "migration", "choose_the_lag"]
+"""Run by a test of their own: the first two in tests/kafka and tests/changes, where there is a broker."""
 
 
 def test_the_page_shows_every_program() -> None:

@@ -253,7 +253,7 @@ def test_what_cannot_be_followed_says_so() -> None:
     keyed = stream_of(DDL).watermark("at", 0).key_by("user")
     counted = keyed.count_window(2).agg(count())
     next_steps = (
-        lambda: counted.key_by("user"),
+        lambda: counted.key_by("user").tumbling_window(5),  # a total without a window may follow
         lambda: counted.tumbling_window(5),
         lambda: counted.watermark("window_time", 0),
     )

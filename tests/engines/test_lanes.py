@@ -194,14 +194,17 @@ def drawn(chance: random.Random, column: str, value: str, *, own_keys: bool) -> 
     return lanes
 
 
-def taken(lanes: Lanes, column: str, behind: int) -> tuple[list[Row], list[Row]]:
-    """Return the rows that are not late, lane by lane, and those that are so far `behind` the newest, or have no time."""
+def taken(lanes: Lanes, column: str, behind: int, length: int) -> tuple[list[Row], list[Row]]:
+    """Return the rows that are not late, lane by lane, and those that are so far `behind` the newest, or have no time.
+
+    What counts is the last moment of the window of this `length` in which a row lies; of 1, it is the row's own.
+    """
     kept, late = list[Row](), list[Row]()
     for rows in lanes:
         newest: int | None = None
         for row in rows:
             at = row[column]
-            if at is None or (newest is not None and at < newest - behind):
+            if at is None or (newest is not None and at // length * length + length - 1 < newest - behind):
                 late.append(row)
             else:
                 kept.append(row)
@@ -246,7 +249,8 @@ class Trial:
         """Return what a driver gives in one batch for the rows that are not late, and the late rows."""
         plan = self.alone("batch")
         behind = LAG + CheckedPlan.of(plan).stage.spec.options.allowed_lateness_us // 1_000
-        (ours, late), (theirs, also) = taken(self.left, "at", behind), taken(self.right, "rat", behind)
+        length = 60_000 if CheckedPlan.of(plan).stage.spec.options.late_rule == "window" else 1
+        (ours, late), (theirs, also) = taken(self.left, "at", behind, length), taken(self.right, "rat", behind, length)
         driver = Driver(plan)
         two = len(CheckedPlan.of(plan).streams) > 1
         named = dict(zip((s.name for s in CheckedPlan.of(plan).streams), (ours, theirs), strict=False))

@@ -36,6 +36,7 @@ MADE_BY_THE_LIBRARY = {
     "Events",
     "Row",
     "StateColumns",
+    "Subscription",
     "LateRows",
     "Progress",
     "TableVersion",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +28,8 @@ class NoSpark:
     profile: str = "dev-local"
     sends_in_segments: bool = False
     ended: bool = False
+    engine: str | None = None
+    save_for_spark: Any = None
 
     def trim(self, folder: str) -> int:
         """Nothing to trim."""
@@ -49,17 +52,19 @@ class NoSpark:
     def rescale(self, checkpoint: str, tasks: int) -> None:
         """Nothing."""
 
-    def move(self, checkpoint: str, to: str, into: str | None, buckets: int | None) -> str:
-        """Nothing."""
-        return checkpoint
+    def _alive(self, what: str) -> None:
+        """It never ends."""
 
-    def savepoint(self, checkpoint: str, path: str) -> str:
-        """Nothing."""
-        return path
+    def check_reachable(self, paths: object) -> None:
+        """Every store can be reached."""
 
-    def capture(self, *given: object) -> str:
-        """Nothing."""
-        return ""
+    def as_own(self, what: str) -> AbstractContextManager[None]:
+        """Nothing of others fails."""
+        return nullcontext()
+
+    def new_buckets(self) -> int:
+        """Return a number."""
+        return 4
 
     def why(self, *given: object) -> str:
         """Nothing."""

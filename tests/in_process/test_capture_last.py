@@ -74,8 +74,9 @@ class Ran:
         self.query: Any = None
 
     def plan(self, left: Any, right: Any, late: MemorySink | None = None) -> Any:
-        made = self.make(left, right)
-        return made if late is None else made.with_late_event_handler(SideOutputLateEventHandler(late))
+        if late is None:
+            return self.make(left, right)
+        return self.make(*(rows.with_late_event_handler(SideOutputLateEventHandler(late)) for rows in (left, right)))
 
     @property
     def checkpoint(self) -> str:

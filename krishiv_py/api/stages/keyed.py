@@ -10,7 +10,7 @@ import pyarrow as pa
 from krishiv_py.api.computed import keys_of, visible, with_computed
 from krishiv_py.api.joins import JoinMethods
 from krishiv_py.api.options import OptionMethods
-from krishiv_py.api.planning import evaluate
+from krishiv_py.api.planning import check, evaluate
 from krishiv_py.api.stages.changing import TableMethods
 from krishiv_py.api.stages.matched import MatchMethods
 from krishiv_py.api.stages.processed import ProcessMethods
@@ -19,7 +19,7 @@ from krishiv_py.errors import PlanError, shown
 from krishiv_py.plan.described import WindowAssigner
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import Expr
-from krishiv_py.plan.nodes import Project
+from krishiv_py.plan.nodes import Project, Stage, source_of
 from krishiv_py.plan.operation import Duplicates, deduplication, passing
 from krishiv_py.plan.schema import require_columns
 from krishiv_py.plan.windows import WindowOperation
@@ -147,6 +147,8 @@ class WindowMethods(OptionMethods):
 
     def _windowed(self, window: WindowOperation, stage: type[S]) -> S:
         draft, rows = self._draft, self._row_schema() if window.extent.gap_column else pa.schema([])
+        if isinstance(below := source_of(draft.input), Stage):
+            check.check_followed(below, window)
         if isinstance(window, SessionWindow) and window.gap is not None:
             require_columns(window.gap, visible(rows), "session_window")
             length = pa.field(COMPUTED_GAP, evaluate.expr_type(window.gap, visible(rows)))

@@ -294,14 +294,14 @@ class ResultStream(TimedStream):
         """
         time = self._stage_node.time
         own = time.column if time is not None and time.of_row else None
-        if not self._output.time_column:
+        if self._output.operation.gives_table:
             hint = "leave .watermark(...) out: what follows a table goes by its changes"
             raise PlanError("a table has no event time", got=shown(column), hint=hint)
+        self._check_followed()
         if not isinstance(column, str) or column not in (self._output.time_column, own):
             then = "another one could go against the watermark, and rows be lost"
             hint = f"write .watermark({self._output.time_column!r}, lag), or leave it out"
             raise PlanError("results have the event time of their stage", got=shown(column), then=then, hint=hint)
-        self._check_followed()
         spec = WatermarkSpec(to_us(lag, "lag", allow_zero=True))
         return attrs.evolve(self, draft=attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, spec=spec)))
 

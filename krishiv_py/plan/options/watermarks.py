@@ -223,6 +223,9 @@ class MultiSourceWatermarkSpec:
                     f"source {name!r} has a clock of its own", got=f"clock={spec.clock!r}", then=_ONE_CLOCK, hint=hint
                 )
         rows_clock(self.clock)
+        if not isinstance(self.passive, tuple) or not all(isinstance(name, str) and name for name in self.passive):
+            hint = 'write passive=("prices",) with names of sources that are not in `sources`'
+            raise PlanError("`passive` are names of sources", got=shown(self.passive), hint=hint)
         if self.idle_timeout_us is not None:
             microseconds(self.idle_timeout_us, "idle_timeout_us", 1, MAX_TIME_US)
         microseconds(self.initial_us, "initial_us", UNSET, END_OF_TIME)
