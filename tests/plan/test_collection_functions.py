@@ -415,3 +415,28 @@ def test_lists_of_random_parts_are_ordered_as_python_orders_them() -> None:
         assert evaluate(parse_expr(f"x {op} y"), rows).to_pylist() == wanted
         structs = evaluate(parse_expr(f"struct(x, 1) {op} struct(y, 1)"), rows)
         assert structs.to_pylist() == wanted
+
+
+LARGE = 2**40
+HIDDEN: dict[str, pa.Array] = {
+    "array<int>": pa.ListArray.from_arrays(
+        pa.array([0, 1, 3, 4], pa.int32()), pa.array([1, LARGE, LARGE, 2]), mask=pa.array([False, True, False])
+    ),
+    "struct<a: int>": pa.StructArray.from_arrays([pa.array([1, LARGE, 2])], ["a"], mask=pa.array([False, True, False])),
+    "map<string, int>": pa.array([[("a", 1)], [("b", LARGE)], [("c", 2)]], pa.map_(pa.string(), pa.int64())),
+}
+
+
+@pytest.mark.parametrize("type_", HIDDEN)
+def test_values_outside_of_a_slice_and_below_nulls_do_not_count(type_: str) -> None:
+    """They are in memory, and would not fit."""
+    column = HIDDEN[type_]
+    cast = parse_expr(f"cast(x AS {type_})")
+    for row in (0, 2):
+        part = pa.record_batch([column.slice(row, 1)], names=["x"])
+        assert evaluate(cast, part).to_pylist() == column.slice(row, 1).to_pylist()
+    if column.null_count:
+        assert evaluate(cast, pa.record_batch([column], names=["x"])).to_pylist() == column.to_pylist()
+    else:
+        with pytest.raises(OperatorError, match="not in range"):
+            evaluate(cast, pa.record_batch([column], names=["x"]))

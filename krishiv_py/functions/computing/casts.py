@@ -154,9 +154,23 @@ def _alike(source: pa.DataType, target: pa.DataType) -> bool:
 
 def _nested(column: pa.Array, target: Target) -> Converted:
     try:
-        return pc.cast(column, target.type), None
+        return pc.cast(_exposed(column), target.type), None
     except pa.ArrowInvalid as problem:
         raise FaultError(str(problem).splitlines()[0]) from problem
+
+
+def _exposed(column: pa.Array) -> pa.Array:
+    """Return a column without values outside of its rows and below nulls: Arrow's cast looks at them, too."""
+    if not pa.types.is_nested(column.type):
+        return column
+    column = column.take(pa.array(np.arange(len(column))))
+    missing = column.is_null() if column.null_count else None
+    if pa.types.is_struct(column.type):
+        parts = [_exposed(part) for part in column.flatten()]
+        return pa.StructArray.from_arrays(parts, fields=list(column.type), mask=missing) if parts else column
+    if pa.types.is_list(column.type):
+        return pa.ListArray.from_arrays(column.offsets, _exposed(column.values), column.type, mask=missing)
+    return column
 
 
 def _plain(column: pa.Array) -> npt.NDArray[Any]:
