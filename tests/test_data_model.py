@@ -42,7 +42,8 @@ CLAIMS: dict[str, type] = {
     )
 } | {"ContextManager": contextlib.AbstractContextManager, "AsyncContextManager": contextlib.AbstractAsyncContextManager}
 MEANT = {
-    "ContextManager": {"Query", "Sender", "Served", "Session", "StreamQuery"},
+    "ContextManager": {"Query", "Sender", "Served", "Session", "StreamQuery", "Subscription"},
+    **{claim: {"Subscription"} for claim in ("Iterable", "Iterator", "AsyncIterable", "AsyncIterator")},
     "Sized": {"Events", "OpenWindows"},
     "Callable": {"ColumnFunction"},
 }
