@@ -649,8 +649,9 @@ class JoinMethods(OptionMethods):
         >>> buys = stream_of("buy bigint, id bigint, at bigint").watermark("at", 0)
         >>> driver = Driver(buys.versioned_join(people, "id"))
         >>> moves = [{"id": 7, "city": city, "since": at} for city, at in [("Ulm", 10), ("Rom", 20), (None, 30)]]
-        >>> _ = driver.send({"left": [{"buy": n, "id": 7, "at": at} for n, at in [(1, 19), (2, 20), (3, 30)]], "right": moves})
-        >>> [(row["buy"], row["city"]) for row in driver.close().results.to_pylist()]
+        >>> sent = {"left": [{"buy": n, "id": 7, "at": at} for n, at in [(1, 19), (2, 20), (3, 30)]], "right": moves}
+        >>> given = [driver.send(sent), driver.close()]
+        >>> [(row["buy"], row["city"]) for step in given for row in step.results.to_pylist()]
         [(1, 'Ulm'), (2, 'Rom'), (3, None)]
         """
         one_of(how, "how", ASOF_TYPES)
