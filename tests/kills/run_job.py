@@ -112,8 +112,9 @@ def workers_fail(marker: Path) -> None:
         return calm(self, lambda: failing(task))
 
     Workers._submit = submit  # type: ignore[method-assign]
+    few_rows = "FEW_ROWS"
     for module in (core, stage):
-        vars(module)["FEW_ROWS"] = 0
+        setattr(module, few_rows, 0)
 
 
 def job(session: Session) -> list[Output]:
