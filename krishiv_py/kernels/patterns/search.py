@@ -187,12 +187,12 @@ class _Block:
 
 
 Choice: TypeAlias = tuple[int, int, tuple[int, ...]]
-"""Where the program can go on otherwise, the row that is next there, and the loops it has entered at this row."""
+"""Another place of the program to go on from, the row that is next there, and the loops that were entered at this row."""
 
 
 @attrs.frozen(eq=False)
 class _Way:
-    """Where a start was given up: from a place on it the next start goes on as this one did, so nobody goes there twice::
+    """The way of a start that was given up. The next start goes on along it from the first place that both have::
 
         start 7   a b b b b b b b b ?     more rows than a start may look at
         start 8     a b···············b ? takes b at the same place of the program, and goes on behind the last row
@@ -220,7 +220,7 @@ class _Way:
     since: int
 
     def position(self, row: int, place: int) -> int | None:
-        """Return which of the rows this one is, if the program goes on at this place after it."""
+        """Return the position of a row, if the program went on at this place after it; else None."""
         position = bisect_left(self.rows, row)
         is_here = position < len(self.rows) and self.rows[position] == row and self.places[position] == place
         return position if is_here else None
