@@ -74,7 +74,7 @@ class Found:
     end_us: int
 
 
-class Named(NamedTuple):
+class NamedValue(NamedTuple):
     """A value of the rows of a match: of one row by its place, or how many rows there are.
 
     Attributes
@@ -111,7 +111,7 @@ class Settings:
         How many rows a start may look at.
     asked : int
         The conditions, as bits, that depend on the rows of the match.
-    named : tuple of tuple of Named or None
+    named : tuple of tuple of NamedValue or None
         The values of these rows that each condition names; None where one of them is more than a row, or a number of rows.
     timeouts : bool
         Whether rows of a start whose time is over are wanted.
@@ -125,7 +125,7 @@ class Settings:
     skip: tuple[SkipTo, int]
     most_rows: int
     asked: int
-    named: tuple[tuple[Named, ...] | None, ...]
+    named: tuple[tuple[NamedValue, ...] | None, ...]
     timeouts: bool
     ends_early: bool
 
@@ -497,7 +497,7 @@ class KeySearch:
         answers = rows.ahead.of(element, tuple([self._distance(each, row) for each in named]))
         return None if answers is None else bool(answers[row])
 
-    def _distance(self, named: Named, row: int) -> int:
+    def _distance(self, named: NamedValue, row: int) -> int:
         """Return how far before a row the one is that is named, -1 for none; or how many rows there are."""
         step, place, counts, mine = named
         rows = self._taken if step < 0 else self._of_step[step]

@@ -14,7 +14,7 @@ from krishiv_py.errors import RAISED
 from krishiv_py.kernels.aggregates import Rows, kernel_for
 from krishiv_py.kernels.columns.evaluate import argument, evaluate, expr_type
 from krishiv_py.kernels.columns.layout import whole
-from krishiv_py.kernels.patterns.search import Named, Question
+from krishiv_py.kernels.patterns.search import NamedValue, Question
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.selections import First
 from krishiv_py.plan.expressions.expr import BinOp, Expr, columns_of
@@ -213,7 +213,7 @@ class AheadAnswers:
             return None
 
 
-def named_values(condition: MatchExpr | None, steps: Mapping[str, int], own: int | None) -> tuple[Named, ...] | None:
+def named_values(condition: MatchExpr | None, steps: Mapping[str, int], own: int | None) -> tuple[NamedValue, ...] | None:
     """Return what a condition names of a match; None where that is more than single rows, and numbers of rows."""
     if condition is None or not condition.values or any(isinstance(node, Called) for node in _nodes(condition.expr)):
         return None
@@ -223,9 +223,9 @@ def named_values(condition: MatchExpr | None, steps: Mapping[str, int], own: int
         mine = int(own is not None and step in (own, -1))
         offset = getattr(call, "offset", 0)
         if is_positional(call) and not any(isinstance(node, Called) for node in _nodes(call.arg)):
-            named.append(Named(step, offset if isinstance(call, First) else -1 - offset, counts=False, mine=mine))
+            named.append(NamedValue(step, offset if isinstance(call, First) else -1 - offset, counts=False, mine=mine))
         elif call._counts_rows and call.func == "count" and call.where is None:
-            named.append(Named(step, 0, counts=True, mine=mine))
+            named.append(NamedValue(step, 0, counts=True, mine=mine))
         else:
             return None
     return tuple(named)
