@@ -79,7 +79,7 @@ class Subscription:
                 if not (self._waiting or self._ended):
                     self._ready.wait(_SLICE_S)
                 if self._waiting or self._ended:
-                    return self._taken(StopIteration())
+                    return self._pop(StopIteration())
 
     def __aiter__(self) -> Subscription:
         """Return the subscription itself."""
@@ -93,7 +93,7 @@ class Subscription:
         while True:
             with self._ready:
                 if self._waiting or self._ended:
-                    return self._taken(StopAsyncIteration())
+                    return self._pop(StopAsyncIteration())
                 waiter = (loop, loop.create_future())
                 self._waiters.append(waiter)
             try:
@@ -134,7 +134,7 @@ class Subscription:
                 if left <= 0:
                     return None
                 self._ready.wait(min(left, _SLICE_S))
-            return self._taken(None)
+            return self._pop(None)
 
     def close(self) -> None:
         """Take no more; what waits is forgotten.
@@ -162,7 +162,7 @@ class Subscription:
         """Close it."""
         self.close()
 
-    def _taken(self, over: Exception | None) -> pa.Table:
+    def _pop(self, over: Exception | None) -> pa.Table:
         """Return the table that has waited longest; else raise what ended it, or `over`. The lock is held."""
         if self._waiting:
             table = self._waiting.popleft()

@@ -611,7 +611,7 @@ def grouped(tree: sg.Select, rows: Relation, where: Expr | None, env: Env, *, to
     calls = made.calls.calls or [count().alias(free("rows", made.calls.taken))]
     by = [k.column for k in keys]
     if window is None:
-        again_grouped = env.kept(_all_so_far(rows, stream, env.lag_us, by).agg(calls))
+        again_grouped = env.with_ttl(_all_so_far(rows, stream, env.lag_us, by).agg(calls))
     else:
         again = window.same_again(_tick_us(rows)) if grouping.again else window
         again_grouped = again.over(rows.timed(stream, env.lag_us).key_by(*by)).agg(calls)

@@ -335,7 +335,7 @@ def joined(
     if version is None and _of_tables(joined_sides):
         left, right = joined_sides.left, joined_sides.right
         table = right.of_all_time(streams[1], env.lag_us)
-        made = env.kept(left.of_all_time(streams[0], env.lag_us).join(table, on, how=how))
+        made = env.with_ttl(left.of_all_time(streams[0], env.lag_us).join(table, on, how=how))
     else:
         timed = [
             rows.timed(stream, env.lag_us)

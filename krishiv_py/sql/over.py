@@ -262,7 +262,8 @@ def _of_rows(rows: Relation, ranking: Ranking, most: int, partition: list[sg.Exp
     keyed = every.key_by(*names) if names else every
     table = keyed._as_table()._top_rows(most, [(order.by, not order.smallest) for order in orders], rank)
     return Relation(
-        env.kept(table), tuple(attrs.evolve(c, actual=rank if c.role == "rank" else c.actual, role=None) for c in rows.columns)
+        env.with_ttl(table),
+        tuple(attrs.evolve(c, actual=rank if c.role == "rank" else c.actual, role=None) for c in rows.columns),
     )
 
 

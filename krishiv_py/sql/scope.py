@@ -362,7 +362,7 @@ class Env:
         """With one more query."""
         return attrs.evolve(self, queries={**self.queries, name.lower(): rows})
 
-    def kept(self, table: ResultStream) -> ResultStream:
+    def with_ttl(self, table: ResultStream) -> ResultStream:
         """Return a table that changes, whose keys are forgotten after what SET said: by event time where rows have one."""
         if self.ttl_us is None:
             return table

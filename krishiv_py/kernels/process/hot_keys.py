@@ -103,14 +103,14 @@ class OneEventContext(RoundContext):
         if given.keys() != self._columns:
             raise SlowError
         if self._picks(where):
-            self.emitted.append({name: _kept(value) for name, value in given.items()})
+            self.emitted.append({name: _copy_of(value) for name, value in given.items()})
 
     def refuse(self, reason: str, *, where: Any = None) -> None:
         """See :class:`~krishiv_py.RoundContext`."""
         self._leave(where)
 
 
-def _kept(value: Any) -> Any:
+def _copy_of(value: Any) -> Any:
     """Return a value as it is now: of an array its only element, in an array unless it is an object."""
     if type(value) is np.ndarray:
         if value.shape != (1,):

@@ -286,7 +286,7 @@ class Rounds(StepCalls):
         events = _EventsOfKey(self.columns, key, first, rows, self.kind)
         taken = hot.run(rows.tolist(), events.row, events.timer, due_us)
         try:
-            given = self._kept(hot, keys)
+            given = self._rows_of_hot_key(hot, keys)
         except (SchemaError, OperatorError):  # a round says which event it was
             self.patience = END_OF_TIME
             return
@@ -304,7 +304,7 @@ class Rounds(StepCalls):
         for name, us in hot.due.items():
             states.timers.set(keys, name, np.array([us]))
 
-    def _kept(self, hot: HotKey, keys: Ints) -> list[tuple[Ints, Ints, list[pa.Array]]]:
+    def _rows_of_hot_key(self, hot: HotKey, keys: Ints) -> list[tuple[Ints, Ints, list[pa.Array]]]:
         """Return the rows that the events of one key gave."""
         if not hot.emitted:
             return []

@@ -104,7 +104,7 @@ class _NumberingOperator(FiringOperator, ABC):
         windows = group([groups[rows], starts], len(rows))
         return pick(entries, rows), windows, starts[windows.first]
 
-    def _held(self, log: KeyedLog, rows: pa.Table) -> tuple[Ints, pa.Table, Groups]:
+    def _entries_of(self, log: KeyedLog, rows: pa.Table) -> tuple[Ints, pa.Table, Groups]:
         """Return the hash of the key of each row, the entries of these keys, and the keys of the entries, then of the rows."""
         hashes = key_hashes([rows[k] for k in self.layout.key_names], rows.num_rows)
         held = log.lookup(sorted_unique(hashes))
@@ -142,7 +142,7 @@ class CountOperator(_NumberingOperator):
 
     def _number(self, log: KeyedLog, rows: pa.Table) -> pa.Table:
         """Give rows their numbers, add them to their slices; returns the windows that became full."""
-        hashes, held, keys = self._held(log, rows)
+        hashes, held, keys = self._entries_of(log, rows)
         of_held, of_row = keys.ids[: held.num_rows], keys.ids[held.num_rows :]
         seen = self._seen(held, of_held, keys.n)
         slices = self.assigner.slices(seen[of_row] + rank(of_row))
@@ -245,7 +245,7 @@ class TriggeredCountOperator(_NumberingOperator):
 
     def _number(self, log: KeyedLog, rows: pa.Table) -> pa.Table:
         """Give rows their numbers, keep them, and fire what each of them makes fire."""
-        hashes, held, keys = self._held(log, rows)
+        hashes, held, keys = self._entries_of(log, rows)
         of_held, of_row = keys.ids[: held.num_rows], keys.ids[held.num_rows :]
         numbers = self._seen(held, of_held, keys.n)[of_row] + rank(of_row)
         arrays = [pa.array(hashes), pa.array(numbers), *rows.columns]
