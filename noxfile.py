@@ -278,8 +278,8 @@ def kills(session: nox.Session) -> None:
 
     Three hundred more are of ``krishiv run`` in process; ``-- -k in_process`` runs these alone.
     """
-    told = {"KRISHIV_KILLS": os.environ.get("KRISHIV_KILLS", "100")}
-    session.run(PYTHON, "-m", "pytest", "-s", "tests/kills", *session.posargs, env=told)
+    environment = {"KRISHIV_KILLS": os.environ.get("KRISHIV_KILLS", "100")}
+    session.run(PYTHON, "-m", "pytest", "-s", "tests/kills", *session.posargs, env=environment)
 
 
 @nox.session

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 import attrs
@@ -23,7 +24,7 @@ import pyarrow.json as pj
 
 from krishiv_py.connectors.fit import FILE, fit
 from krishiv_py.connectors.json_shapes import RowShape, shape
-from krishiv_py.connectors.json_values import ObjectNames, RepeatingObject, column, values_of, written
+from krishiv_py.connectors.json_values import LEVELS, ObjectNames, RepeatingObject, column, is_too_deep, values_of, written
 from krishiv_py.functions.computing.text import flags
 from krishiv_py.functions.computing.values import Mask
 
@@ -41,8 +42,8 @@ _OBJECTS: Final = 256
 _OBJECT_CLASSES: Final[frozenset[type]] = frozenset((dict, RepeatingObject))
 _PART: Final = 2_048
 """So many rows are read again at a time where Arrow refuses rows that look like rows."""
-_LONG_LINE: Final = 4_000
-_MANY_LEVELS: Final = 1_000
+_LONG_LINE: Final = 2 * LEVELS
+"""A text that is closed may go too deep only if it is longer."""
 _BOM: Final = b"\xef\xbb\xbf"
 _ONE_LINE: Final = bytes.maketrans(b"\r\n", b"\t\t")
 """Line ends are blanks between values, and wrong within texts."""
@@ -351,8 +352,8 @@ class JsonLines:
         """Add the values of objects to `columns`; `twice` and `reasons` get why some are no rows, by their places there."""
         known, first = frozenset(self.known), columns[self.schema.names[0]]
         begin = len(first)
-        for name, values in columns.items():
-            values += [row.get(name) for row in rows]
+        for values, of_rows in zip(columns.values(), _values_by_name(rows, list(columns)), strict=True):
+            values += of_rows
         empty = [i for i, value in enumerate(first[begin:]) if value is None and known.isdisjoint(rows[i])]
         self._look_up(rows, columns, begin, twice)
         for name in (field.name for field in self.schema if pa.types.is_string(field.type)):
@@ -564,9 +565,7 @@ def _plain(block: bytes) -> bool:
 
 
 def _may_end_arrow(block: bytes) -> bool:
-    """Return whether Arrow's reader may end the process: by a first line that is null, or a line so deep that its stack
-    runs out.
-    """
+    """Return whether Arrow's reader may end the process, by a first line that is null, or take a line that is too deep."""
     if not block[:_LONG_LINE].lstrip().startswith(b"{"):
         return True
     start = 0
@@ -575,7 +574,7 @@ def _may_end_arrow(block: bytes) -> bool:
         if end < 0:
             end = block.find(b"\n", start + _LONG_LINE)
             end = len(block) if end < 0 else end
-            if block.count(b"[", start, end) + block.count(b"{", start, end) > _MANY_LEVELS:
+            if is_too_deep(block[start:end]):
                 return True
         start = end + 1
     return False
@@ -605,6 +604,16 @@ def _fast_type(type_: pa.DataType) -> pa.DataType | None:
         plain = all(i == f.type and not is_.is_timestamp(i) for i, f in zip(inners, type_, strict=True))
         return type_ if plain and len(inners) else None
     return None
+
+
+def _values_by_name(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> Iterable[Sequence[Any]]:
+    """Return the values that objects have for each of some names, None where an object has no such name."""
+    if len(names) > 1 and rows:
+        try:
+            return zip(*map(operator.itemgetter(*names), rows), strict=True)
+        except KeyError:  # most objects have all names, and then one call an object is enough
+            pass
+    return ([row.get(name) for row in rows] for name in names)
 
 
 def _other_spellings(row: dict[str, Any], wanted: Set[str]) -> list[tuple[str, str | None]]:

@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 import math
+import operator
 import re
 import struct
 from collections.abc import Callable, Sequence, Set
@@ -216,17 +217,26 @@ def _encodable(text: str) -> str:
 
 _PLAIN: Final = frozenset((str, bytes, type(None)))
 _WORDS: Final = {True: "true", False: "false", None: "null"}
+_ASCII: Final[Callable[[Any], str]] = operator.methodcaller("decode", "ascii")
+_WRITERS: Final[dict[type, Callable[[Any], str]]] = {
+    bytes: _ASCII,
+    str: encode_basestring,
+    bool: _WORDS.__getitem__,
+    type(None): _WORDS.__getitem__,
+}
 
 
 def _written(value: Any) -> str:
-    kind = type(value)
-    if kind is bytes:
-        return str(value, "ascii")
-    if kind is str:
-        return encode_basestring(value)
-    if kind is dict or kind is RepeatingObject:
-        return "{" + ",".join([encode_basestring(name) + ":" + _written(one) for name, one in value.items()]) + "}"
-    return "[" + ",".join([_written(one) for one in value]) + "]" if kind is list else _WORDS[value]
+    writer = _WRITERS.get(type(value))
+    if writer is not None:
+        return writer(value)
+    if type(value) is list:
+        return "[" + ",".join([_WRITERS.get(type(one), _written)(one) for one in value]) + "]"
+    return (
+        "{"
+        + ",".join([f"{encode_basestring(name)}:{_WRITERS.get(type(one), _written)(one)}" for name, one in value.items()])
+        + "}"
+    )
 
 
 def written(values: Sequence[Any]) -> list[Any]:
@@ -316,12 +326,32 @@ _SCAN: Final[Scan] = getattr(_DECODER, "scan_once")  # noqa: B009  # which has n
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
 
 
+LEVELS: Final = 300
+"""So deep may values lie in each other: less than a stack of Python allows, so each version and each caller gives the same."""
+_TOO_DEEP: Final = "nested too deeply"
+_STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.?[^"\\]*)*(?:"|\Z)', re.DOTALL)
+"""Texts of JSON; it always finds an end, so none is read twice."""
+_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_STEPS: Final = np.array([1 if byte in b"[{" else -1 for byte in range(256)], np.int8)
+
+
+def is_too_deep(text: bytes) -> bool:
+    """Return whether values of a text lie deeper in each other than `LEVELS`."""
+    if len(text) <= LEVELS or len(text.translate(None, _NO_BRACKETS)) <= LEVELS:
+        return False
+    brackets = _STRINGS.sub(b"", text).translate(None, _NO_BRACKETS)
+    depths = np.cumsum(_STEPS[np.frombuffer(brackets, np.uint8)], dtype=np.int64)
+    return bool(depths.max(initial=0) > LEVELS)
+
+
 def values_of(raws: Sequence[bytes]) -> tuple[list[Any], dict[int, str]]:
     """Return the value of each text, None for a text that has none, and why, by place.
 
     One call reads all texts up to the next that has none.
     """
-    problems: dict[int, str] = {}
+    problems = {i: _TOO_DEEP for i, raw in enumerate(raws) if len(raw) > LEVELS and is_too_deep(raw)}
+    if problems:
+        raws = [b"null" if i in problems else raw for i, raw in enumerate(raws)]
     texts = _decoded(raws, problems)
     found: list[tuple[Any, int]] = []
     scanned = map(_SCAN, texts, itertools.repeat(0))
@@ -378,7 +408,7 @@ def reason(problem: Exception) -> str:
         return _incomplete(problem.msg, problem.pos)
     if isinstance(problem, UnicodeDecodeError):
         return f"not UTF-8 at byte {problem.start + 1}"
-    return "nested too deeply" if isinstance(problem, RecursionError) else str(problem)
+    return _TOO_DEEP if isinstance(problem, RecursionError) else str(problem)
 
 
 def _incomplete(what: str, place: int) -> str:

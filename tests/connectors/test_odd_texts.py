@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from krishiv_py.connectors import json_lines, json_values
 from krishiv_py.connectors.json_lines import JsonLines, JsonRows
-from krishiv_py.connectors.json_values import RepeatingObject, values_of
+from krishiv_py.connectors.json_values import LEVELS, RepeatingObject, values_of
 from tests.connectors.odd_texts import ODD, SCHEMA, row
 
 KNOWN = tuple(SCHEMA.names)
@@ -142,7 +142,7 @@ def test_texts_that_are_read_together_are_what_they_are_alone(
 
 
 @pytest.mark.parametrize("few", [0, 250])
-@pytest.mark.parametrize("depth", [50, 700, 5_000])
+@pytest.mark.parametrize("depth", [50, LEVELS - 1, LEVELS, 700, 5_000])
 def test_a_text_that_is_deep_takes_no_other_with_it(depth: int, few: int) -> None:
     """It may be too deep to be read, or to be written again."""
     deep = b'{"user": ' + b"[" * depth + b"]" * depth + b"}"
@@ -151,9 +151,37 @@ def test_a_text_that_is_deep_takes_no_other_with_it(depth: int, few: int) -> Non
         actual = JsonLines.exact(SCHEMA, KNOWN).one_by_one(texts)
     rows, bad = alone(JsonLines.exact(SCHEMA, KNOWN), texts)
     assert (plain(actual.batch), actual.bad) == (rows, bad)
-    assert bad in ([], [(1, "nested too deeply"), (3, "nested too deeply")])
-    assert depth == 700 or len(bad) == (0 if depth == 50 else 2)
+    assert bad == ([] if depth < LEVELS else [(1, "nested too deeply"), (3, "nested too deeply")])
     assert actual.batch["user"].to_pylist()[:: len(rows) - 1] == ['[1.0,{"a":null}]', "5"]
+
+
+@given(st.lists(st.sampled_from(["[", "{", "]", "}", '"', "\\", "x"]), max_size=30).map("".join), st.integers(0, 4))
+def test_depth_is_that_of_brackets_outside_of_texts(text: str, limit: int) -> None:
+    depth = deepest = 0
+    within = escaped = False
+    for character in text:
+        if within:
+            within = escaped or character != '"'
+            escaped = not escaped and character == "\\"
+        elif character == '"':
+            within = True
+        elif character in "[]{}":
+            depth += 1 if character in "[{" else -1
+            deepest = max(deepest, depth)
+    with patch.object(json_values, "LEVELS", limit):
+        assert json_values.is_too_deep(text.encode()) == (deepest > limit)
+
+
+@pytest.mark.parametrize("around", [b'"a": "%s", ' % (b"x" * 5_000), b""])
+@pytest.mark.parametrize("neighbour", [b"", b"5"])
+def test_a_text_is_too_deep_whatever_is_next_to_it(around: bytes, neighbour: bytes) -> None:
+    """Arrow alone would take more levels than Python, and one version of Python more than another."""
+    for depth, good in ((LEVELS - 1, True), (LEVELS, False), (900, False)):
+        deep = b'{"n": 1, ' + around + b'"q": ' + b"[" * depth + b"]" * depth + b"}"
+        many = b'{"n": 2, "q": [' + b",".join([b"[1]"] * 2_000) + b"]}"
+        rows = JsonLines.exact(SCHEMA, KNOWN).rows([deep, many, *([neighbour] if neighbour else [])])
+        assert rows.batch["n"].to_pylist() == ([1, 2] if good else [2])
+        assert rows.bad[:1] == ([] if good else [(0, "nested too deeply")]) or (good and rows.bad[0][0] == 2)
 
 
 @given(st.lists(st.sampled_from("abcd"), max_size=7))
