@@ -38,7 +38,7 @@ from krishiv_py.in_process.checkpoint import (
 )
 from krishiv_py.in_process.core import BatchOutput, Core, StreamRows
 from krishiv_py.in_process.outputs import LastResults, Outputs
-from krishiv_py.in_process.sources import ClockControl, GatheredSends, StreamReader
+from krishiv_py.in_process.sources import ClockControl, GatheredSends, SingleSends, StreamReader
 from krishiv_py.in_process.stage import ProcessStage, StageBucket, Workers
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.state.forms import check_forms
@@ -201,9 +201,9 @@ class Engine:
         self._moved = False
         """True when the watermark has moved since the last step, as another engine may have left it."""
         gathering = GatheredSends.of(plan, self._limit, lambda: self.core.in_force.at(plan.stages[0].times).watermark_us)
-        if self._batches.kind != "available_now":  # there all batches are planned before the first
-            for reader in self._readers:
-                reader.bounded_by(self._limit, gathering)
+        together = None if self._batches.kind == "available_now" else gathering or SingleSends()  # there each send is a batch
+        for reader in self._readers:
+            reader.bounded_by(self._limit, together)
 
     @contextlib.contextmanager
     def between_batches(self, *, sent: bool = False) -> Iterator[None]:

@@ -174,13 +174,13 @@ class StreamReader:
     clocks: tuple[ClockInput, ...]
     workers: int = 1
 
-    def bounded_by(self, limit: Limit, gathering: GatheredSends | None) -> None:
-        """Let a batch take no more than the limit: of sends, as far as `gathering` lets them be in one, and of files."""
+    def bounded_by(self, limit: Limit, together: GatheredSends | SingleSends | None) -> None:
+        """Let a batch take no more files than the limit, and of sends those that may come `together`; None: each is a batch."""
         source = self.planner.node.source
-        if isinstance(source, SentSource):
-            source.together = gathering or SingleSends()
-        elif isinstance(source, FolderSource) and limit.target_s is not None:
+        if isinstance(source, FolderSource):
             source.bounded_by(limit)
+        elif isinstance(source, SentSource) and together is not None:
+            source.together = together
 
     def partitions(self) -> Iterable[str]:
         """Return the partitions that its source knows of."""

@@ -7,6 +7,7 @@ rules of Spark's reader (docs/sources.md).
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from collections.abc import Iterator
@@ -129,6 +130,17 @@ def _compression(path: str) -> str | None:
     return next((kind for end, kind in ends.items() if path.lower().endswith(end)), None)
 
 
+def _line_ends(begin: bytes, compression: str | None) -> int:
+    """Return how many lines end in the beginning of a file."""
+    if compression is None:
+        return begin.count(b"\n")
+    ends = 0
+    with contextlib.suppress(OSError), pa.CompressedInputStream(pa.BufferReader(begin), compression) as lines:
+        while part := lines.read(_BEGINNING):  # up to where the beginning ends in a block
+            ends += part.count(b"\n")
+    return ends
+
+
 def readable(store: Store, path: str) -> bool:
     """Return whether the bytes of a file can be had: then what went wrong is what is in them."""
     try:
@@ -218,6 +230,10 @@ def _type_of(texts: list[str | None]) -> pa.DataType:
     return pa.string()
 
 
+_BEGINNING: Final = 1 << 16
+"""So many bytes tell how long the lines of a file are."""
+
+
 @attrs.frozen(eq=False)
 class FileReader:
     """Batches of file names; Arrow reads the files."""
@@ -249,6 +265,23 @@ class FileReader:
                     raise SourceError("a file cannot be read", got=f"{shown}: {problem}", hint=hint) from problem
                 what = str(problem) if isinstance(problem, MisfitError) else f"not a whole {self.kind} file ({problem})"
                 yield self.put_aside([Malformed(shown, None, None, what + (f", after {rows} rows" if rows else ""))])
+
+    def rows_per_byte(self, uri: str, size: int) -> float:
+        """Return about how many rows a byte of a file has on disk, by a look at its beginning or footer; 0 where it has none.
+
+        A file that cannot be read has none: whoever reads it says why.
+        """
+        store, path = store_at(uri)
+        try:
+            with opened(store, path, shown_path(uri)) as file:
+                return self._density(file, path, size)
+        except (*UNREADABLE, SourceError):
+            return 0.0
+
+    def _density(self, file: Any, path: str, size: int) -> float:
+        """Return the rows a byte of an open file."""
+        begin = file.read(_BEGINNING)
+        return _line_ends(begin, _compression(path)) / max(len(begin), 1)
 
     def put_aside(self, malformed: list[Malformed]) -> ScannedRows:
         """Return malformed input as a part that is put aside.
@@ -335,6 +368,9 @@ class ParquetReader(FileReader):
     def scanned(self, file: Any, uri: str) -> Iterator[ScannedRows]:
         """Yield the rows of an open file."""
         return self._rows(open_parquet(file), uri)
+
+    def _density(self, file: Any, path: str, size: int) -> float:
+        return int(open_parquet(file).metadata.num_rows) / max(size, 1)
 
     def _rows(self, parquet: pq.ParquetFile, uri: str) -> Iterator[ScannedRows]:
         names = parquet.schema_arrow.names

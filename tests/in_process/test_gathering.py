@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krishiv_py import Batches, MemorySink, PlanError, Session, SideOutputLateEventHandler, col, collect_list, count
+from krishiv_py import (
+    Batches,
+    MemorySink,
+    PlanError,
+    Session,
+    SideOutputLateEventHandler,
+    SourceError,
+    col,
+    collect_list,
+    count,
+)
 from krishiv_py import sum as total
 from krishiv_py.plan.running import BEHIND
 from krishiv_py.replay_files import Send
@@ -182,3 +196,56 @@ def test_sends_join_where_the_lag_is_long(tmp_path: Path) -> None:
         query.process_all_available()
         assert query.progress.batch_id <= 5
         assert query.lookup("a")["count"].to_pylist() == [201]
+
+
+@pytest.mark.parametrize("available_now", [True, False])
+@pytest.mark.parametrize("end", ["parquet", "json", "json.gz", "csv"])
+def test_a_batch_of_files_is_bounded_by_rows(tmp_path: Path, end: str, available_now: bool) -> None:
+    """However much there is to catch up with, memory is that of a batch."""
+    for n in range(8):
+        rows = [{"k": f"user{i % 3}", "at": n * 100_000 + i * 100} for i in range(1_000)]
+        write(tmp_path / f"p{n}.{end}", rows)
+        os.utime(tmp_path / f"p{n}.{end}", (n + 1, n + 1))
+    with Session.in_process() as session:
+        readers: dict[str, Callable[..., Any]] = {"parquet": session.read_parquet, "csv": session.read_csv}
+        read: Callable[..., Any] = readers.get(end, session.read_json)
+        options: dict[str, Any] = {"header": True} if end == "csv" else {}
+        stream = read(str(tmp_path), "k string, at bigint", streaming=True, **options)
+        counted = stream.watermark("at", 0).key_by("k").tumbling_window(1_000).agg(count())
+        batches = attrs.evolve(Batches.available_now() if available_now else Batches(), max_rows=2_500)
+        sink = MemorySink()
+        query = counted.start(sink, batches=batches)
+        query.process_all_available()
+        assert 2 <= query.progress.batch_id <= 9
+        assert query.progress.rows == 8_000
+        assert not any(query.progress.late.values()), query.progress.late
+        query.stop()
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write a file of rows in the form that its name ends with."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+        return
+    if path.suffix == ".csv":
+        lines = ["k,at", *(f"{row['k']},{row['at']}" for row in rows)]
+    else:
+        lines = list(map(json.dumps, rows))
+    text = "".join(line + "\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+def test_a_file_that_nobody_can_read_bounds_no_batch(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + b"x" * 5_000)
+    (tmp_path / "b.parquet").write_bytes(b"PAR1" + b"x" * 5_000)
+    with Session.in_process() as session:
+        stream = session.read_parquet(str(tmp_path), "k string, at bigint", streaming=True)
+        query = (
+            stream.watermark("at", 0)
+            .key_by("k")
+            .tumbling_window(1_000)
+            .agg(count())
+            .start(MemorySink(), batches=attrs.evolve(Batches(), max_rows=100))
+        )
+        with pytest.raises(SourceError, match="not a whole parquet file"):
+            query.process_all_available()

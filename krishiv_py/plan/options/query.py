@@ -251,7 +251,7 @@ class Batches:
         duration : int or timedelta or str
             How long a micro-batch should take; ``int`` is milliseconds.
         max_rows : int
-            How many rows of sends a batch takes at the most, however fast it is.
+            How many rows a batch takes at the most, however fast it is; of files about so many, and at least one file.
         max_bytes : int
             The same in bytes: of sends in memory, of files on disk.
 

@@ -6,6 +6,7 @@ changed meanwhile is an error and not other rows.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import itertools
 import json
@@ -198,7 +199,9 @@ class _Driver:
     listed_s: float = 0.0
     no_more: bool = False
     limit: Limit | None = None
-    """The bytes of files that a batch takes; None for all that are there."""
+    """The bytes and rows of files that a batch takes; None for all that are there."""
+    rows_per_byte: float | None = None
+    """How many rows a byte of the files that were listed last has, about; None while nobody has looked."""
     quiet: QuietFolders = attrs.field(factory=QuietFolders)
     backoff: PollBackoff = attrs.field(factory=lambda: PollBackoff(_LEAST_S))
 
@@ -242,8 +245,22 @@ class FolderSource(Source):
         self._driver.quiet.forget()
 
     def bounded_by(self, limit: Limit) -> None:
-        """Let a batch take no more bytes of files than the limit, where no number of files is set."""
+        """Let a batch take no more bytes and rows of files than the limit, where no number of files is set."""
         self._driver.limit = limit
+
+    def _upto_limit(self) -> int:
+        """Return how many of the first pending files a batch may take together: one at the least."""
+        driver, limit = self._driver, self._driver.limit
+        if limit is None or self.reader is None:
+            return len(driver.pending)
+        sums = list(itertools.accumulate(file.size or 0 for file in driver.pending))
+        if sums[-1] > limit.rows and driver.rows_per_byte is None:  # a row may be as short as a byte
+            first = driver.pending[0]
+            driver.rows_per_byte = self.reader.rows_per_byte(first.path, first.size)
+        most = min(limit.nbytes, int(limit.rows / driver.rows_per_byte)) if driver.rows_per_byte else limit.nbytes
+        fits = bisect.bisect_right(sums, most)
+        limit.took(0, limit.nbytes if fits < len(sums) else 0)
+        return max(fits, 1)
 
     def until_now(self) -> FolderSource:
         """Return the files that are there now."""
@@ -257,7 +274,7 @@ class FolderSource(Source):
             return None
         driver = self._driver
         assert driver.taken is not None
-        most = self.files.max_files_per_batch or _upto(driver.pending, driver.limit)
+        most = self.files.max_files_per_batch or self._upto_limit()
         batch, driver.pending = driver.pending[:most], driver.pending[most:]
         driver.taken.add((file.real, file.mtime_ns) for file in batch)
         runs = in_runs(batch, self.parallelism, lambda file: file.size)
@@ -287,6 +304,7 @@ class FolderSource(Source):
             driver.pending = [file for file in driver.pending if file.real in self.files.only]
         if not driver.pending and not self.files.bounded:
             self._check_there()
+        driver.rows_per_byte = None
         if driver.pending:
             driver.backoff.found()
         driver.listed_s = time.monotonic() - begun - driver.quiet.waited_s
@@ -362,15 +380,6 @@ def _free(store: Store, path: str) -> str:
     stem, end = posixpath.splitext(path)
     names = itertools.chain([path], (f"{stem}-{n}{end}" for n in itertools.count(1)))
     return next(name for name in names if not store.exists(name))
-
-
-def _upto(files: Sequence[File], limit: Limit | None) -> int:
-    """Return how many of the first files have together no more bytes than a batch may take: one at the least."""
-    if limit is None:
-        return len(files)
-    sizes = list(itertools.takewhile(lambda size: size <= limit.nbytes, itertools.accumulate(file.size or 0 for file in files)))
-    limit.took(0, sizes[-1] if sizes else limit.nbytes)
-    return max(len(sizes), 1)
 
 
 def check_as_planned(path: str, size: int | None, mtime_ns: int | None, *, parquet: bool = False) -> None:
