@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+import attrs
+
 from krishiv_py.transient import verdict
 
 T = TypeVar("T")
@@ -65,10 +67,11 @@ class Backoff:
         self._since, self._next_s = None, _FIRST_S
 
 
+@attrs.define(eq=False)
 class RunningRetries:
     """Tries the steps of a running query again while something is away, each within the limit after its first failure.
 
-    Parameters
+    Attributes
     ----------
     limit_s : float
         For how long, in seconds; 0 for not at all.
@@ -82,17 +85,13 @@ class RunningRetries:
         Says of an error whether a repetition may help.
     """
 
-    def __init__(
-        self,
-        limit_s: float,
-        title: str,
-        stopped: threading.Event,
-        note: Callable[[str], None],
-        may_pass: Callable[[BaseException], bool] = lambda problem: verdict(problem) == "transient",
-    ) -> None:
-        self._limit_s, self._title, self._stopped, self._note, self._may_pass = limit_s, title, stopped, note, may_pass
-        self.gave_up = False
-        """True once the limit of a step was over."""
+    _limit_s: float
+    _title: str
+    _stopped: threading.Event
+    _note: Callable[[str], None]
+    _may_pass: Callable[[BaseException], bool] = lambda problem: verdict(problem) == "transient"
+    gave_up: bool = False
+    """True once the limit of a step was over."""
 
     def call(self, step: Callable[[], T]) -> T:
         """Return what a step gives, which may be repeated."""

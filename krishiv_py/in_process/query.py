@@ -9,9 +9,9 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from typing import Any, Final, Literal
 
+import attrs
 import pyarrow as pa
 
 from krishiv_py.api.subscription import Subscription, WhenSlow
@@ -24,8 +24,7 @@ from krishiv_py.in_process.lookup import KeyIndexes
 from krishiv_py.in_process.outputs import LastResults
 from krishiv_py.plan.checks import MOST_ROWS, PathLike, a_number, a_path, one_of, wait_us
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
-from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.runtime.query import BucketMetrics, QueryRows, RunningQuery, holding
+from krishiv_py.runtime.query import RunningQuery, holding
 from krishiv_py.transient import verdict
 
 _LONG_S: Final = 5.0
@@ -36,28 +35,21 @@ _SLICE_S: Final = 0.1
 """Ctrl-C is noticed so often while somebody waits."""
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class ProcessQuery(RunningQuery):
     """Implements :class:`krishiv_py.api.query.Query` over an :class:`~krishiv_py.in_process.engine.Engine`."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        name: str,
-        ledger: BucketMetrics,
-        plan: PhysicalPlan,
-        note: str,
-        rows: QueryRows,
-        cleanup: Callable[[], None],
-    ) -> None:
-        super().__init__(name, ledger, plan, note, rows)
-        self._engine = engine
-        self._cleanup = cleanup
-        self._indexes: dict[int, KeyIndexes] = {}
-        self._problem: BaseException | None = None
-        self._over = threading.Event()
-        self._ending = threading.Lock()
-        self._left = False
-        self._thread = threading.Thread(target=self._run, name=f"krishiv-{name}", daemon=True)
+    _engine: Engine
+    _indexes: dict[int, KeyIndexes] = attrs.field(factory=dict, init=False)
+    _problem: BaseException | None = attrs.field(default=None, init=False)
+    _over: threading.Event = attrs.field(factory=threading.Event, init=False)
+    _ending: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+    _left: bool = attrs.field(default=False, init=False)
+    _thread: threading.Thread = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self._thread = threading.Thread(target=self._run, name=f"krishiv-{self._name}", daemon=True)
 
     def _begin(self) -> None:
         """Start the thread."""

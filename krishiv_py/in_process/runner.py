@@ -147,7 +147,7 @@ class ProcessRunner(SessionRunner[ProcessQuery]):
             if isinstance(read.source, MemorySource):
                 note_reader(read.source.spool, checkpoint)
         rows = QueryRows.of(plan, sinks)
-        return ProcessQuery(engine, run.title, ledger, plan, described_outputs(plan, sinks), rows, run.cleanup)
+        return ProcessQuery(run.title, ledger, plan, described_outputs(plan, sinks), rows, run.cleanup, engine)
 
     def _check_stores(self, checkpoint: str | None, written: Sequence[str], source: SourceNode) -> None:
         """See SessionRunner."""

@@ -161,6 +161,7 @@ def by_clock_us(specs: Sequence[OperatorSpec]) -> int | None:
     return max(min(us // 10 if us else _BY_CLOCK_US for us in [*timed, 10 * _BY_CLOCK_US]), _SHORTEST_US) if timed else None
 
 
+@attrs.define(eq=False)
 class Heartbeats:
     """The thread. Time is the session's clock, so a test that holds the clock holds the heartbeats.
 
@@ -170,22 +171,15 @@ class Heartbeats:
     `due` says whether anything waits for the clock at all, and `deadline` whether something waits for a time that has come.
     """
 
-    def __init__(
-        self,
-        controls: ControlFolder,
-        period: int | None,
-        now: Callable[[], int],
-        due: Callable[[], bool] = lambda: True,
-        deadline: Callable[[int], bool] = lambda now: False,
-    ) -> None:
-        self._controls = controls
-        self._period = period
-        self._now = now
-        self._due, self._deadline = due, deadline
-        self._last = now()
-        self._unread = False
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+    _controls: ControlFolder
+    _period: int | None
+    _now: Callable[[], int]
+    _due: Callable[[], bool] = lambda: True
+    _deadline: Callable[[int], bool] = lambda now: False
+    _last: int = attrs.field(default=attrs.Factory(lambda self: self._now(), takes_self=True), init=False)
+    _unread: bool = attrs.field(default=False, init=False)
+    _stopped: threading.Event = attrs.field(factory=threading.Event, init=False)
+    _thread: threading.Thread | None = attrs.field(default=None, init=False)
 
     def start(self, running: Callable[[], bool]) -> None:
         """Begin to beat, for as long as the query is `running`."""

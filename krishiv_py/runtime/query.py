@@ -494,6 +494,7 @@ def _known(kept: dict[str, OutputColumns]) -> str:
     return f"pass one of {', '.join(map(repr, kept))}"
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class RunningQuery(OfOneProcess):
     """Implements the part of :class:`krishiv_py.api.query.Query` that no engine changes.
 
@@ -503,15 +504,18 @@ class RunningQuery(OfOneProcess):
     _kind = "query"
     _instead = ("a query that runs in this process", "send what is needed of it: query.results(), query.progress or query.id")
 
-    def __init__(self, name: str, ledger: BucketMetrics, plan: PhysicalPlan, note: str | None, rows: QueryRows) -> None:
-        self._name = name
-        self._ledger = ledger
-        self._plan = plan
-        self._note = note
-        self._rows = rows
-        self._lateness = Lateness(plan)
-        self._looking = threading.Lock()
-        self._snapshots: dict[int, StateSnapshot] = {}
+    _name: str
+    _ledger: BucketMetrics
+    _plan: PhysicalPlan
+    _note: str
+    _rows: QueryRows
+    _cleanup: Callable[[], None]
+    _lateness: Lateness = attrs.field(init=False)
+    _looking: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+    _snapshots: dict[int, StateSnapshot] = attrs.field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._lateness = Lateness(self._plan)
 
     def _begin(self) -> None:
         """Run, once the session has its handle; most engines have started it by then."""
@@ -666,7 +670,7 @@ class RunningQuery(OfOneProcess):
     def explain(self) -> str:
         """Return the plan of the query as text."""
         doubts = (f"! {problem}" for problem in self.progress.doubts)
-        return LaidOut("\n".join([plans_text(self._plan), *([] if self._note is None else [self._note]), *doubts]))
+        return LaidOut("\n".join([plans_text(self._plan), self._note, *doubts]))
 
     def watch(self, *, every: Duration = "1 s", timeout: Duration | None = None) -> None:
         """Show the query where one looks, until it has ended, for at most `timeout`, or until Ctrl-C; the query goes on."""

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any, ClassVar, Final, Literal
 
+import attrs
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -21,12 +22,11 @@ from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import keys_to_close
 from krishiv_py.errors import EnvironmentSetupError, KrishivError, OperatorError
 from krishiv_py.plan.checks import PathLike, a_path, wait_us
-from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.retrying import Backoff
 from krishiv_py.runtime.batch import BatchStoppedError, StopReason
 from krishiv_py.runtime.checkpoint.sparklog import gone_checkpoint, is_back, lost_file
 from krishiv_py.runtime.closings import request
-from krishiv_py.runtime.query import BucketMetrics, QueryRows, RunningQuery
+from krishiv_py.runtime.query import RunningQuery
 from krishiv_py.runtime.savepoints import UnfinishedError
 from krishiv_py.spark.internals import stack_trace
 from krishiv_py.spark.setup.waiting import Call, waited
@@ -269,49 +269,38 @@ _QUIET_S: Final = 120.0
 _LOOK_S: Final = 0.05
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class StreamQuery(RunningQuery):
-    """Implements :class:`krishiv_py.api.query.Query` over a Spark ``StreamingQuery``."""
+    """Implements :class:`krishiv_py.api.query.Query` over a Spark ``StreamingQuery``; those of `then` follow it."""
 
     _gone_types: ClassVar[tuple[type[Exception], ...]] = (Py4JError, OSError)
     """Errors that are raised where nobody answers."""
     _end_types: ClassVar[tuple[type[Exception], ...]] = (StreamingQueryException, Py4JError, OSError)
     """That, and Spark's word of a query that failed."""
 
-    def __init__(
-        self,
-        query: SparkQueryHandle,
-        then: Sequence[Callable[[], SparkQueryHandle]],
-        name: str,
-        ledger: BucketMetrics,
-        plan: PhysicalPlan,
-        note: str | None,
-        rows: QueryRows,
-        cleanup: Callable[[], None],
-        halt: StopReason,
-        spark: SparkSession,
-        is_behind: Callable[[], bool],
-        closing: threading.Event,
-        held: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    ) -> None:
-        self._query = query
-        self._id = str(query.query.id)
-        super().__init__(name, ledger, plan, note, rows)
-        self._cleanup = cleanup
-        self._spark = spark
-        self._is_behind = is_behind
-        self._closing = closing
-        self._held = held
-        self._halt = halt
-        self._ending = threading.Lock()
-        self._end: Literal["stopped", "failed"] | None = None
-        self._failure: Exception | None = None
-        self._follow = threading.Thread(target=self._go_on, args=(then,), name=f"{name}-flush", daemon=True) if then else None
-        if self._follow is not None:
+    _query: SparkQueryHandle
+    _then: Sequence[Callable[[], SparkQueryHandle]]
+    _halt: StopReason
+    _spark: SparkSession
+    _is_behind: Callable[[], bool]
+    _closing: threading.Event
+    _held: Callable[[], AbstractContextManager[Any]] = nullcontext
+    _id: str = attrs.field(init=False)
+    _ending: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+    _end: Literal["stopped", "failed"] | None = attrs.field(default=None, init=False)
+    _failure: Exception | None = attrs.field(default=None, init=False)
+    _follow: threading.Thread | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self._id = str(self._query.query.id)
+        if self._then:
+            self._follow = threading.Thread(target=self._go_on, name=f"{self._name}-flush", daemon=True)
             self._follow.start()
 
-    def _go_on(self, then: Sequence[Callable[[], SparkQueryHandle]]) -> None:
+    def _go_on(self) -> None:
         """Let the end of the input there was fire what is still open."""
-        for follow in then:
+        for follow in self._then:
             try:
                 self._query.await_termination()
             except self._end_types:

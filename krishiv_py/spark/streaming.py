@@ -157,9 +157,14 @@ def stateful(
     for number, after in zip(timed, [*timed[1:], None], strict=True):
         chunks = attrs.evolve(blobs, stage=number)
         processor = BucketProcessor(
-            stages[number].spec, output, clock, chunks, shuffle_files, place_of(plan, number, after, ids)
+            stages[number].spec,
+            output,
+            clock,
+            chunks,
+            shuffle_files,
+            place_of(plan, number, after, ids),
+            plan.clocks if moving else None,
         )
-        processor.moves = plan.clocks if moving else None
         frame = _following(frame, processor) if number or clock.heartbeats_reach_buckets else operator(frame, processor)
     return frame
 
@@ -538,14 +543,14 @@ def start(spark: SparkSession, run: QueryRun, shuffle_files: ShuffleFiles) -> St
         return SparkQueryHandle(begin, title, run.retry_s, steps.passing, steps.note, steps.go_on)
 
     query = StreamQuery(
-        launch(),
-        runs_after(control_files, controls, run, launch),
         title,
         ledger,
         plan,
         "\n".join([described_outputs(plan, sinks), *([NOTE] if batches.flush and control_files.goes_on else [])]),
         QueryRows.of(plan, sinks),
         stop,
+        launch(),
+        runs_after(control_files, controls, run, launch),
         steps.halt,
         spark,
         lambda: any(planner.behind() for planner in planning),

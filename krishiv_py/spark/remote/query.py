@@ -212,14 +212,14 @@ def start(spark: SparkSession, run: QueryRun) -> RemoteQuery:
         run.cleanup()
 
     query = RemoteQuery(
-        launch(first),
-        runs_after(control_files, controls, run, launch),
         title,
         ledger,
         plan,
         "\n".join([described_outputs(plan, sinks), *([NOTE] if batches.flush and control_files.goes_on else [])]),
         QueryRows.of(plan, sinks),
         end,
+        launch(first),
+        runs_after(control_files, controls, run, launch),
         StopReason(),
         spark,
         is_behind_of(checkpoint, ranged),

@@ -103,26 +103,18 @@ class SparkStore:
         self._state.removeKey((name,))
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class BucketProcessor:
     """One instance per task; every bucket is one grouping key. What Spark calls is in :mod:`~krishiv_py.spark.tasks.rows`."""
 
-    def __init__(
-        self,
-        spec: OperatorSpec,
-        output: TaskOutput | None = None,
-        clock: Clock | None = None,
-        blobs: ChunkFolder | None = None,
-        shuffle_files: ShuffleFiles | None = None,
-        place: StagePlace | None = None,
-    ) -> None:
-        self._spec = spec
-        self._place = StagePlace() if place is None else place
-        self._output = output
-        self._clock = clock
-        self._blobs = blobs
-        self._shuffle_files = shuffle_files
-        self.moves: ClockPlan | None = None
-        """The clocks, where a batch fires by its own rows, which are classified one by one."""
+    _spec: OperatorSpec
+    _output: TaskOutput | None = None
+    _clock: Clock | None = None
+    _blobs: ChunkFolder | None = None
+    _shuffle_files: ShuffleFiles | None = None
+    _place: StagePlace = attrs.field(factory=StagePlace)
+    moves: ClockPlan | None = None
+    """The clocks, where a batch fires by its own rows, which are classified one by one."""
 
     def open(self, handle: StatefulProcessorHandle, state: Any) -> None:
         """Begin a task, with the handle of its operator and its one state variable."""

@@ -358,36 +358,31 @@ class RowSessions:
         return flags_at(self.sessions.ids[mask[self.at]], self.sessions.n)
 
 
+@attrs.define(eq=False)
 class WrittenSessions:
     """Fires sessions, and notes what was written.
 
-    Parameters
+    Attributes
     ----------
     limits : Limits
         What divides rows into sessions.
-    standing
+    results : NumberedResults
         Results that stand; more are added as sessions fire.
+    present : ndarray of bool
+        The rows that have come.
     """
 
-    def __init__(
-        self,
-        state: RowState,
-        limits: Limits,
-        trigger: Trigger,
-        standing: NumberedResults,
-        contents: Contents,
-        *,
-        discarding: bool,
-        retract: bool,
-    ) -> None:
-        self.state = state
-        self.results = standing
-        self.contents = contents
-        self.present = np.ones(len(state.starts), np.bool_)
-        self.limits = limits
-        self.trigger = trigger
-        self.discarding = discarding
-        self.retract = retract
+    state: RowState
+    limits: Limits
+    trigger: Trigger
+    results: NumberedResults
+    contents: Contents
+    discarding: bool = attrs.field(kw_only=True)
+    retract: bool = attrs.field(kw_only=True)
+    present: Mask = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.present = np.ones(len(self.state.starts), np.bool_)
 
     def cut(self, wanted: Mask) -> RowSessions:
         """Return the sessions of the rows present of some groups."""
