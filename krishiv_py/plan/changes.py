@@ -33,11 +33,8 @@ def sequence_name(number: int) -> str:
 
 
 @attrs.frozen
-class TableOperation(Operation):
-    """Base of the operations whose results are a table: what a batch hands on is the net change of each key (SEMANTICS §16.3).
-
-    No row is late for them, and their results have no event time.
-    """
+class ChangeOperation(Operation):
+    """Base of the operations that take changes: no row is late for them, and their results have no event time."""
 
     late_by: ClassVar[LateBy] = "never"
 
@@ -49,15 +46,20 @@ class TableOperation(Operation):
     def takes_changes(self) -> bool:
         return True
 
-    @property
-    def gives_table(self) -> bool:
-        return True
-
     def result_time(self, time_column: str) -> ResultTime | None:
         return None
 
     def hold_back_us(self, options: QueryOptions) -> int:
         return 0
+
+
+@attrs.frozen
+class TableOperation(ChangeOperation):
+    """Base of the operations whose results are a table: what a batch hands on is the net change of each key (SEMANTICS §16.3)."""
+
+    @property
+    def gives_table(self) -> bool:
+        return True
 
     def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
         return explicit.filled(emit="retractions")
@@ -368,7 +370,7 @@ class RunningAggregation(TableOperation):
 
 
 @attrs.frozen
-class ChangeRows(Operation):
+class ChangeRows(ChangeOperation):
     """Changes as rows that are only added, with their kind as a column (SEMANTICS §16.1).
 
     Attributes
@@ -381,26 +383,11 @@ class ChangeRows(Operation):
 
     kind: ClassVar[str] = "changes as rows"
     nature: ClassVar[OperationTraits] = OperationTraits("Changes", keeps_carried=False)
-    late_by: ClassVar[LateBy] = "never"
     columns: tuple[str, ...]
     op: str
 
     def identity(self) -> dict[str, str]:
         return {}  # nothing is kept
-
-    @property
-    def takes_changes(self) -> bool:
-        return True
-
-    @property
-    def takes_late(self) -> bool:
-        return True
-
-    def result_time(self, time_column: str) -> ResultTime | None:
-        return None
-
-    def hold_back_us(self, options: QueryOptions) -> int:
-        return 0
 
     def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
         return explicit.filled(emit="final")  # a change is given once
