@@ -55,7 +55,7 @@ class ChangeOperation(Operation):
 
 @attrs.frozen
 class TableOperation(ChangeOperation):
-    """Base of the operations whose results are a table: what a batch hands on is the net change of each key (SEMANTICS §16.3)."""
+    """Base of the operations whose results are a table: a batch hands on the net change of each key (SEMANTICS §16.3)."""
 
     @property
     def gives_table(self) -> bool:
