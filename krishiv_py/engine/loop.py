@@ -61,6 +61,9 @@ def in_order(rows: pa.Table, arrives_by: Sequence[str]) -> pa.Table:
     if len(arrives_by) == 1 and pa.types.is_signed_integer((only := rows[arrives_by[0]]).type) and not only.null_count:
         values = only.to_numpy().astype(np.int64, copy=False)
         return rows if (values[1:] >= values[:-1]).all() else pick(rows, stable_order(values))
+    if all(pa.types.is_int64(rows[name].type) and not rows[name].null_count for name in arrives_by):
+        order = np.lexsort([rows[name].to_numpy() for name in reversed(arrives_by)])
+        return rows if (order[1:] > order[:-1]).all() else pick(rows, order)
     keys: list[tuple[str, str]] = []
     for name in arrives_by:
         if rows[name].null_count:  # false sorts before true

@@ -39,6 +39,7 @@ from krishiv_py.kernels.watermark import (
     latest_expected,
     rows_behind,
 )
+from krishiv_py.plan.changes import AFTER, BEFORE
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.expressions.expr import Expr, columns_of, lit
 from krishiv_py.plan.nodes import Expect, Filter, FilterAfter, Prefix, Project
@@ -413,6 +414,7 @@ class RowPreparer:
             classify(_of(times, accepted), _each(watermark_us, accepted), options.allowed_lateness_us, options.future_us),
         )
         reasons[accepted & late] = _LATE
+        self._refuse_pairs(rows, reasons)
         counters = {
             "rows": len(times),
             "null_time": int(np.count_nonzero(reasons == 1)),
@@ -447,6 +449,20 @@ class RowPreparer:
             latest_late_us = int(times[reasons == _LATE].max())
         newest_us = int(_of(times, usable).max(initial=UNSET))
         return PreparedRows(accepted, refused, counters, maxima, ahead_by_source, latest_late_us, newest_us, turns)
+
+    def _refuse_pairs(self, rows: pa.RecordBatch, reasons: NumPy) -> None:
+        """Refuse the new row of an update with the old one that is late, so that no row is in two windows (SEMANTICS §16.6)."""
+        spec = self.spec
+        if not spec.changes or not spec.operation.nature.opens_windows or not (reasons == _LATE).any():
+            return
+        kinds = rows.column(spec.changes)
+        first, second = (pc.equal(kinds, kind).to_numpy(zero_copy_only=False) for kind in (BEFORE, AFTER))
+        pairs = np.flatnonzero(first[:-1] & second[1:] & (reasons[:-1] == _LATE) & (reasons[1:] == 0))
+        if not len(pairs):  # always so of windows: both halves of an update have the same time
+            return
+        of, place = (rows.column(name).to_numpy() for name in spec.arrives_by)
+        halves = (of[pairs] == of[pairs + 1]) & (place[pairs] + 1 == place[pairs + 1])  # a filter may have left one out
+        reasons[pairs[halves] + 1] = _LATE
 
     def _turns_of(self, times: Ints, accepted: Mask, watermark_us: int | Ints) -> list[tuple[int, int]]:
         """Return which accepted rows come one by one: where, and by which watermark."""
@@ -665,7 +681,7 @@ class RowPreparer:
         if self.layout.doubts:
             over = late_line_each(watermark_us if keep is None else _each(watermark_us, keep), self.spec.options)
             own.append(pa.array(self._reaches(times, gaps) <= over))
-        carried = [rows.column(n) for n in (*self.layout.carried, *self.layout.own)]
+        carried = [rows.column(n) for n in (*self.layout.carried, *self.layout.own, *self.spec.row_ids)]
         return pa.Table.from_arrays([as_arrow(times), *own, *keys, *inputs, *carried], schema=self.layout.row_schema)
 
     def _reaches(self, times: Ints, gaps: Ints | None) -> Ints:
@@ -684,7 +700,7 @@ class RowPreparer:
         picked = pa.array(places)
         kept = [rows.column(n).take(picked) for n in self.spec.late_columns]
         labels = pa.DictionaryArray.from_arrays(pa.array(reasons - 1, pa.int8()), self.layout.reasons)
-        notes = self.layout.refusal_notes(labels.cast(pa.string()), marks, times, reasons == _LATE)
+        notes = self.layout.refusal_notes(labels.cast(pa.string()), marks, times, (reasons == _LATE) & (times < marks))
         return pa.Table.from_arrays([*kept, *notes], schema=self.layout.late_schema)
 
 

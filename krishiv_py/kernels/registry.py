@@ -11,6 +11,7 @@ import pyarrow as pa
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels import absence, dedup, previous
 from krishiv_py.kernels.changes import changelog, history, net, running, top, touched
+from krishiv_py.kernels.changes import windowed as changed_windows
 from krishiv_py.kernels.changes import join as table_join
 from krishiv_py.kernels.changes import table as tables
 from krishiv_py.kernels.columns.layout import Layout
@@ -123,6 +124,8 @@ def operator_for(spec: OperatorSpec) -> WindowOperator:
 
 
 def _window(spec: OperatorSpec) -> Link:
+    if spec.changes and spec.operation.nature.opens_windows:
+        return Link("windows over changes", lambda spec, _: changed_windows.ChangedWindowsOperator(spec))
     plainly = spec.operation.fires_plainly(spec.options)
     title, operator = _PLAIN[spec.operation.route] if plainly else _OFTEN[spec.operation.route]
     return Link(title, lambda spec, _: operator(spec))

@@ -51,6 +51,8 @@ class OperatorSpec:
         Columns of rows that a stage before gave, which say in which order they arrive.
     changes : str
         The column of rows that says whether they are added or taken back; empty where all are added.
+    row_ids : tuple of str
+        The columns that tell rows that change apart, for windows over them; empty where nothing known does.
     wholes : tuple of (str, tuple of str)
         Hidden aggregates that are false in windows with rows from before a savepoint, and the aggregates that came after it.
     blind_us : int
@@ -81,6 +83,7 @@ class OperatorSpec:
     followed: bool = False
     arrives_by: tuple[str, ...] = ()
     changes: str = ""
+    row_ids: tuple[str, ...] = ()
     wholes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     blind_us: int = UNSET
     early_us: int = UNSET

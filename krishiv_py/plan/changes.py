@@ -114,6 +114,9 @@ class Changelog(TableOperation):
     def changes_rows(self) -> tuple[str, ...]:
         return (CHANGE, *self.sequence)
 
+    def change_time(self, time_column: str) -> str | None:
+        return time_column or None
+
     @property
     def sequence(self) -> tuple[str, ...]:
         """Return the columns of what orders the changes of a key."""

@@ -584,7 +584,10 @@ class StageDraft:
     @property
     def _filled(self) -> ExplicitOptions:
         explicit = preset_of(self.explicit)
-        return explicit if self.operation is None else self.operation.settled(explicit)
+        if self.operation is None:
+            return explicit
+        settled = self.operation.settled(explicit)
+        return self.operation.over_changes(settled) if "op" in source_of(self.input).envelope else settled
 
     def node(self) -> Stage:
         """Return the stage of a draft that has its operation."""

@@ -210,6 +210,10 @@ class Operation:
         """Return whether its results are a table that changes (SEMANTICS §16.3)."""
         return False
 
+    def change_time(self, time_column: str) -> str | None:
+        """Return the column of results that change with their event time, of rows with `time_column`; None without any."""
+        return None
+
     @property
     def changes_rows(self) -> tuple[str, ...]:
         """Return the columns that say what its rows do to a table: whether they delete, and their sequence; none if nothing."""
@@ -353,6 +357,10 @@ class Operation:
 
     def settled(self, explicit: ExplicitOptions) -> ExplicitOptions:
         """Return the options that were given with the holes filled that it fills, or refuse what contradicts it."""
+        return explicit
+
+    def over_changes(self, explicit: ExplicitOptions) -> ExplicitOptions:
+        """Return :meth:`settled` options as they are over rows that change, or refuse what cannot be said of these."""
         return explicit
 
     def following(self, explicit: ExplicitOptions) -> Self:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from krishiv_py.errors import ColumnError, PlanError, SchemaError
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Cast, Col, Expr, Lit
-from krishiv_py.plan.nodes import Node, Project, UnionSource, Watermark, source_of, stages_read
+from krishiv_py.plan.nodes import Node, Project, Stage, UnionSource, Watermark, source_of, stages_read
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, RowsClock, WatermarkSpec, most_lag_us
 from krishiv_py.plan.schema import RESERVED, check_key_type, in_order_of, order_name, time_kind
 from krishiv_py.types import key_type, type_text
@@ -244,7 +244,11 @@ def _changes_of(sides: tuple[Side, Side], own: tuple[dict[str, str], dict[str, s
     for name, one, named in zip((LEFT, RIGHT), sides, own, strict=True):
         laid_out = _laid_out(one, sides[0].keys, named, common, casts=False)
         kind: Expr = Col(OP) if OP in source_of(one.mark).envelope else Lit("+I")
-        place: Expr = next(map(Col, in_order_of(source_of(one.mark).schema.names)), Lit(0))
+        source = source_of(one.mark)
+        placed = in_order_of(source.schema.names)
+        if isinstance(source, Stage) and source.operation.gives_table:
+            placed = placed[-1:]  # the number of a row, whatever comes before it
+        place: Expr = next(map(Col, placed), Lit(0))
         given = {OP: kind, order.name: Cast(place, pa.int64())}
         parts.append((name, attrs.evolve(laid_out, columns=tuple((n, given.get(n, e)) for n, e in laid_out.columns))))
     merged = pa.schema([*rows, pa.field(side, pa.string()), *list(common)[-2:]])

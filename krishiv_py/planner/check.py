@@ -52,7 +52,7 @@ from krishiv_py.plan.schema import (
     time_kind,
     without_order,
 )
-from krishiv_py.plan.steps import needed_columns, pruned, uncomputed
+from krishiv_py.plan.steps import needed_columns, pruned, traced, uncomputed
 from krishiv_py.planner.hidden import row_schema
 
 
@@ -138,8 +138,13 @@ def check_followed(node: Stage, operation: Operation | None = None) -> None:
         For results without event time, and results that change.
     """
     tables = operation is not None and operation.takes_changes
-    untimed = operation is not None and (operation.takes_changes or operation.gives_table)
-    if node.operation.gives_table and not (tables and node.options.emit_mode == "retractions"):
+    timed = operation is not None and operation.nature.opens_windows
+    untimed = operation is not None and (operation.takes_changes or operation.gives_table) and not timed
+    changes = node.options.emit_mode == "retractions"
+    if timed and changes and (node.operation.gives_table or not tables):
+        _check_windows_over(node, operation)
+        return
+    if node.operation.gives_table and not (tables and changes):
         taken = "" if operation is None else f" before {operation.describe()}"
         raise PlanError(
             "a table that changes goes into aggregates, joins and first rows only",
@@ -150,12 +155,32 @@ def check_followed(node: Stage, operation: Operation | None = None) -> None:
     if node.time is None and not (untimed and node.operation.late_by == "never"):
         hint = "end the pipeline here, or use windows by time"
         raise PlanError("results without event time cannot go into another stage", got=node.operation.describe(), hint=hint)
-    if node.options.emit_mode != "final" and not (tables and node.options.emit_mode == "retractions"):
+    if node.options.emit_mode != "final" and not (tables and changes):
         raise PlanError(
             "results that change cannot go into another stage",
             got=f"emit({node.options.emit_mode!r})",
             then="the next stage would count them more than once",
             hint='leave .emit out, or write .emit("final"), on the stage before',
+        )
+
+
+def _check_windows_over(node: Stage, window: Operation) -> None:
+    """Refuse a `window` over the changes of a stage where it takes added rows only, or they have no event time (SEMANTICS
+    §16.6).
+    """
+    if not window.takes_changes:
+        raise PlanError(
+            f"windows that are {window.describe()} take rows that are only added",
+            got=f"the changes of {node.operation.describe()}",
+            then="what is withdrawn could not be taken back",
+            hint="use tumbling, hopping, calendar or session windows, or .agg(...) without a window",
+        )
+    if node.operation.change_time(node.input.column) is None:
+        raise PlanError(
+            "these changes have no event time",
+            got=node.operation.describe(),
+            then="nobody would know which window a row is in",
+            hint='write .watermark("at", "5 s") before .from_changelog(...), and the window after it',
         )
 
 
@@ -273,7 +298,8 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
     late_columns = _late_columns(node, steps, schema, late, wanted)
     whole = late == "rows"
     changes = _changes(bottom)
-    wanted |= {*late_columns, *arrives_by, *([changes] if changes else [])}
+    apart = _row_ids(bottom, steps, node.operation.keys) if changes and node.operation.nature.opens_windows else ()
+    wanted |= {*late_columns, *arrives_by, *apart, *([changes] if changes else [])}
     prefix = steps if whole else pruned(steps, wanted)
     needs = tuple(source.names) if whole else needed_columns(steps, wanted, source)
     tried = tuple(call for call in node.operation.aggs if _may_fail(call))
@@ -298,6 +324,7 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
         followed=followed,
         arrives_by=arrives_by,
         changes=changes,
+        row_ids=apart,
     )
     return spec
 
@@ -305,6 +332,14 @@ def check(node: Stage, *, late: LateColumns = "count", after: Sequence[Prefix] =
 def _changes(bottom: SourceNode) -> str:
     """Return the column of the change kind of rows; empty where all are added."""
     return OP if OP in bottom.envelope else ""
+
+
+def _row_ids(bottom: SourceNode, steps: tuple[Prefix, ...], known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns, besides those that are `known`, that tell rows of a table apart; none where steps leave some out."""
+    if not isinstance(bottom, Stage) or bottom.operation.apart_by != ((),):
+        return ()
+    keys = bottom.operation.keys
+    return tuple(key for key in keys if key not in known) if all(traced(steps, key) == key for key in keys) else ()
 
 
 def malformed_fields(source: SourceNode) -> Fields:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import random
 from collections import Counter
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Any
 import deltalake
 import pytest
 
-from krishiv_py import DeltaSink, MemorySink, Session
+from krishiv_py import DeltaSink, MemorySink, Session, count, sum
 from krishiv_py.testing import Driver, stream_of
 from tests.examples import scaled
-from tests.kernels.changes.reference import Content, Row, Rows, counted, folded
+from tests.kernels.changes.reference import Content, Row, Rows, counted, folded, grouped
 from tests.kernels.changes.test_content import DDL, QUERIES, batches_of
 
 ENDS = (
@@ -144,7 +145,80 @@ def test_a_sink_with_a_key_holds_the_content(seed: int, tmp_path: Path) -> None:
 
 
 def test_lookup_gives_the_row_of_the_content() -> None:
-    driver = Driver(stream_of("user string, n bigint").key_by("user").agg(total=__import__("krishiv_py").sum("n")))
+    driver = Driver(stream_of("user string, n bigint").key_by("user").agg(total=sum("n")))
     driver.send([{"user": "ann", "n": 5}, {"user": "bob", "n": 1}])
     driver.send([{"user": "ann", "n": 2}])
     assert {row["user"]: row["total"] for row in driver.state().to_pylist()} == {"ann": 7, "bob": 1}
+
+
+def _windows(stream: Any) -> Any:
+    table = stream.watermark("seq", 4).from_changelog("log", "pk").filter("w is not null")
+    return table.key_by("k").allowed_lateness(1_000).hopping_window(20, 10).agg(n=count(), s=sum("w"))
+
+
+def _windows_of(batches: list[Rows]) -> Counter[str]:
+    content = Content("pk", None)
+    for row in (row for batch in batches for row in batch):
+        content.apply(row)
+    rows = [
+        row | {"window_start": start, "window_end": start + 20}
+        for row in content.rows
+        if row["w"] is not None
+        for start in (row["seq"] // 10 * 10 - 10, row["seq"] // 10 * 10)
+    ]
+    aggregates = {"n": len, "s": lambda members: builtins.sum(row["w"] for row in members)}
+    return counted(grouped(rows, ("k", "window_start", "window_end"), aggregates))
+
+
+def _run_windows(session: Session, folder: Path, batches: list[Rows]) -> list[Row]:
+    stream, sender = session.memory_stream(DDL)
+    sink, plan = MemorySink(), _windows(stream)
+    query = plan.start(sink, checkpoint=folder / "c")
+    for number, batch in enumerate(batches):
+        sender.send(batch)
+        query.process_all_available()
+        if number == len(batches) // 2:
+            query.stop()
+            query = plan.start(sink, checkpoint=folder / "c")
+    sender.close()
+    query.process_all_available()
+    query.stop()
+    rows = sink.table()
+    return [] if rows is None else rows.to_pylist()
+
+
+def _changes_with_time(seed: int) -> list[Rows]:
+    batches = [batch["left"] for batch in batches_of(random.Random(f"windows {seed}"), 1) if batch["left"]]
+    for batch in batches:
+        for row in batch:
+            row["w"] = None if row["w"] is None else row["w"] % 1_000
+    return batches
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("seed", range(scaled(4)))
+def test_windows_over_changes_in_process(seed: int, workers: int, tmp_path: Path) -> None:
+    batches = _changes_with_time(seed)
+    with Session.in_process(workers=workers) as session:
+        assert folded(_run_windows(session, tmp_path, batches)) == _windows_of(batches)
+
+
+@pytest.mark.spark
+def test_windows_over_changes_on_spark(session: Session, tmp_path: Path) -> None:
+    batches = _changes_with_time(1)[:4]
+    assert folded(_run_windows(session, tmp_path, batches)) == _windows_of(batches)
+    stream, sender = session.memory_stream(DDL)
+    for batch in batches:
+        sender.send(batch)
+    sender.close()
+    assert folded(_windows(stream).collect().to_pylist()) == _windows_of(batches)
+
+
+def test_windows_over_changes_in_a_bounded_run() -> None:
+    batches = _changes_with_time(2)
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream(DDL)
+        for batch in batches:
+            sender.send(batch)
+        sender.close()
+        assert folded(_windows(stream).collect().to_pylist()) == _windows_of(batches)

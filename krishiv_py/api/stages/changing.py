@@ -250,6 +250,24 @@ def changes_of(mark: Watermark, names: Sequence[str], op: str, late: LateEventHa
     return results.results_of(draft.doing(ChangeRows(columns, op)), runner)
 
 
+def by_change_time(mark: Watermark, before: Stage) -> Watermark:
+    """Return the rows of the results of a stage `before` with the event time of changes, which windows go by (§16.6).
+
+    Raises
+    ------
+    PlanError
+        Where steps have left that column out, or computed it.
+    """
+    time = before.operation.change_time(before.input.column)
+    if time is None:
+        return mark
+    if traced(prefix_of(mark), time) != time or time not in hidden.row_schema(mark).names:
+        then = "nobody would know which window a row is in"
+        hint = f"keep the column {time} as it is in the steps between"
+        raise PlanError("the event time of changes is gone", got=f"no column {time!r}", then=then, hint=hint)
+    return attrs.evolve(mark, column=time)
+
+
 def _identifying_columns(side: Side, names: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the columns that tell the rows of a side apart, as a join calls them; None where nothing known does."""
     source = source_of(side.mark)

@@ -11,7 +11,7 @@ from krishiv_py.api.computed import keys_of, visible, with_computed
 from krishiv_py.api.joins import JoinMethods
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import check, evaluate
-from krishiv_py.api.stages.changing import TableMethods
+from krishiv_py.api.stages.changing import TableMethods, by_change_time
 from krishiv_py.api.stages.matched import MatchMethods
 from krishiv_py.api.stages.processed import ProcessMethods
 from krishiv_py.api.stages.windowed import LookBackStream, PaneStream, WindowedStream, checked_options
@@ -149,6 +149,7 @@ class WindowMethods(OptionMethods):
         draft, rows = self._draft, self._row_schema() if window.extent.gap_column else pa.schema([])
         if isinstance(below := source_of(draft.input), Stage):
             check.check_followed(below, window)
+            draft = attrs.evolve(draft, input=by_change_time(draft.input, below))
         if isinstance(window, SessionWindow) and window.gap is not None:
             require_columns(window.gap, visible(rows), "session_window")
             length = pa.field(COMPUTED_GAP, evaluate.expr_type(window.gap, visible(rows)))

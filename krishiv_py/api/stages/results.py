@@ -294,13 +294,18 @@ class ResultStream(TimedStream):
         """
         time = self._stage_node.time
         own = time.column if time is not None and time.of_row else None
+        known = self._output.time_column
         if self._output.operation.gives_table:
-            hint = "leave .watermark(...) out: what follows a table goes by its changes"
-            raise PlanError("a table has no event time", got=shown(column), hint=hint)
-        self._check_followed()
-        if not isinstance(column, str) or column not in (self._output.time_column, own):
+            of_changes = self._output.operation.change_time(self._output.input.column)
+            if of_changes is None:
+                hint = "leave .watermark(...) out: what follows a table goes by its changes"
+                raise PlanError("a table has no event time", got=shown(column), hint=hint)
+            known = of_changes
+        else:
+            self._check_followed()
+        if not isinstance(column, str) or column not in (known, own):
             then = "another one could go against the watermark, and rows be lost"
-            hint = f"write .watermark({self._output.time_column!r}, lag), or leave it out"
+            hint = f"write .watermark({known!r}, lag), or leave it out"
             raise PlanError("results have the event time of their stage", got=shown(column), then=then, hint=hint)
         spec = WatermarkSpec(to_us(lag, "lag", allow_zero=True))
         return attrs.evolve(self, draft=attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, spec=spec)))
@@ -325,7 +330,7 @@ class ResultStream(TimedStream):
         return super().key_by(*keys, **named)
 
     def _windowed(self, window: WindowOperation, stage: type[S]) -> S:
-        self._check_followed()
+        self._check_followed(window)
         return super()._windowed(window, stage)
 
     def _check_followed(self, operation: Operation | None = None) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from krishiv_py.arrays.grouping import WHOLE_BYTES, by_groups, joined, too_much
+from krishiv_py.arrays.grouping import WHOLE_BYTES, by_groups, joined, key_hashes, too_much
 from krishiv_py.arrays.types import Ints, Mask, with_column
 from krishiv_py.arrays.types import whole as whole
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
@@ -144,9 +144,10 @@ class Layout:
         )
         """Bounds of windows, which a row brings with it where only a user's assigner knows them."""
         own = [pa.field(n, f.type) for n, f in zip(self.own_names, self.own_fields, strict=True)]
+        apart = [pa.field(f"y{i}", spec.row_schema.field(n).type) for i, n in enumerate(spec.row_ids)]
         sign = [pa.field(SIGN, pa.int8())] if spec.changes else []
         self.row_schema = pa.schema(
-            [pa.field(TIME, pa.int64()), *sign, *gap, *doubt, *self.assigned, *keys, *inputs, *self.carried_fields, *own]
+            [pa.field(TIME, pa.int64()), *sign, *gap, *doubt, *self.assigned, *keys, *inputs, *self.carried_fields, *own, *apart]
         )
         self.partial_names = [[f"p{i}_{j}" for j in range(len(k.partial_types))] for i, k in enumerate(self.kernels)]
         self.reasons = pa.array(LATE_REASONS)
@@ -344,7 +345,7 @@ _START = "window_start"
 def handed_fields(spec: OperatorSpec, results: pa.Schema) -> list[pa.Field]:
     """Return the fields of these columns, for `results` that no output was computed of."""
     if _untimed(spec):
-        return [pa.field(order_name(0), pa.int64())]
+        return [pa.field(order_name(number), pa.int64()) for number in range(1 + _in_pairs(spec))]
     order = [pa.field(order_name(i), type_) for i, type_ in enumerate(_order_types(spec, results))]
     time = _time(spec)
     taken = [*results.names, *(name for name, _ in spec.output or ())]
@@ -354,7 +355,9 @@ def handed_fields(spec: OperatorSpec, results: pa.Schema) -> list[pa.Field]:
 def handed_columns(spec: OperatorSpec, results: pa.Table) -> list[pa.ChunkedArray]:
     """Return these columns of `results`."""
     if _untimed(spec):  # what of a key comes first counts, and all results of a key are of one step of one bucket
-        return [pa.chunked_array([pa.array(np.arange(results.num_rows))])]
+        n = results.num_rows
+        mark = np.full(n, key_hashes([results[key].slice(0, 1) for key in spec.keys], min(n, 1)).sum())
+        return [*([pa.chunked_array([mark])] if _in_pairs(spec) else []), pa.chunked_array([pa.array(np.arange(n))])]
     time = _time(spec)
     column = results[time.column]
     raw = column.cast(pa.int64())
@@ -364,6 +367,11 @@ def handed_columns(spec: OperatorSpec, results: pa.Table) -> list[pa.ChunkedArra
         return order
     before = time.before_us(spec.tick_us) // spec.tick_us  # bounds count in units of the time column
     return [pc.subtract(raw, pa.scalar(before, pa.int64())).cast(column.type) if before else column, *order]
+
+
+def _in_pairs(spec: OperatorSpec) -> bool:
+    """Return whether the two halves of an update have to stay next to each other among the results of other buckets."""
+    return spec.operation.change_time(spec.time_column) is not None
 
 
 def _untimed(spec: OperatorSpec) -> bool:

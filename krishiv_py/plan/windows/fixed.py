@@ -47,6 +47,10 @@ class HoppingWindow(WindowOperation):
     offset_us: int = 0
 
     @property
+    def takes_changes(self) -> bool:
+        return True
+
+    @property
     def grid(self) -> Grid:
         """Return size and distance of the windows."""
         return Grid(self.size_us, self.slide_us, self.offset_us)
@@ -156,6 +160,10 @@ class AssignedWindow(WindowOperation):
     longest_us: int
     name: str
     parameters: tuple[tuple[str, str], ...]
+
+    @property
+    def takes_changes(self) -> bool:
+        return True
 
     @property
     def extent(self) -> WindowExtent:

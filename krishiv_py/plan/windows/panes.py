@@ -231,6 +231,10 @@ class PaneWindow(HoppingWindow):
     submits: pa.Schema | None = attrs.field(default=None, metadata=LATER)
 
     @property
+    def takes_changes(self) -> bool:
+        return False  # handlers get rows, which nobody could take back from them
+
+    @property
     def handled(self) -> Handled:  # type: ignore[override]
         return "results" if self.submits is not None else "" if self.handler is None else "events"
 

@@ -59,6 +59,10 @@ class SessionWindow(WindowOperation):
         return WindowOperation.identity(attrs.evolve(self, gap=None))  # how columns are computed is noted for all
 
     @property
+    def takes_changes(self) -> bool:
+        return True
+
+    @property
     def route(self) -> str:
         return "session" if self.max_duration_us is None else "capped session"
 

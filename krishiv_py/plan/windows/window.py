@@ -13,6 +13,8 @@ from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.aggregates.outputs import Output, identity_of_aggs, identity_of_columns
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.operation import GROUPING, Apart, LateBy, Operation, OperationTraits, ResultTime
+from krishiv_py.plan.options.query import ExplicitOptions
+from krishiv_py.plan.options.triggers import Trigger
 
 EITHER_BOUND: Final[Apart] = (("window_start",), ("window_end",))
 
@@ -38,6 +40,19 @@ class WindowOperation(Operation):
 
     def result_time(self, time_column: str) -> ResultTime | None:
         return ResultTime("before_end")
+
+    def over_changes(self, explicit: ExplicitOptions) -> ExplicitOptions:
+        options = explicit.options()
+        fires = options.trigger != Trigger() or options.accumulation != "accumulating" or options.pane
+        by_state = self.late_by == "state" and options.late_rule == "window"
+        if fires or options.ttl is not None or options.late_by_batch_before or by_state or explicit.emit == "updates":
+            then = "a row that is taken back may leave a window empty, which only a withdrawal can say"
+            hint = 'leave triggers, panes, times to live and presets out, and write .emit("retractions") or .emit("final")'
+            if by_state:
+                then, hint = "a row that is taken back may part a session that had left", 'leave .late_rule("window") out'
+            got = f"{self.describe()}, {options.describe()}"
+            raise PlanError("windows over rows that change fire by the watermark alone", got=got, then=then, hint=hint)
+        return explicit.filled(emit="retractions") if options.allowed_lateness_us else explicit
 
 
 _MS: Final = 1_000
