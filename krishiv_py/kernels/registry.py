@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from krishiv_py.errors import PlanError
 from krishiv_py.kernels import absence, dedup, previous
-from krishiv_py.kernels.changes import changelog, history, net, running, top, touched
-from krishiv_py.kernels.changes import windowed as changed_windows
+from krishiv_py.kernels.changes import changelog, history, multiset, net, running, top, touched
 from krishiv_py.kernels.changes import join as table_join
 from krishiv_py.kernels.changes import table as tables
+from krishiv_py.kernels.changes import windowed as changed_windows
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.joins import asof, interval, windowed
 from krishiv_py.kernels.patterns import operator as patterns
@@ -149,6 +149,7 @@ _PLAIN: Final[dict[str, Made]] = {
     "previous": ("rows before", lambda spec: previous.PreviousOperator(spec)),
     "process": ("process function", lambda spec: process.ProcessOperator(spec)),
     "changelog": ("rows by key", lambda spec: changelog.ChangelogOperator(spec)),
+    "row log": ("rows with their number", lambda spec: multiset.RowLogOperator(spec)),
     "history": ("versions by key", lambda spec: history.HistoryOperator(spec)),
     "changes as rows": ("changes as rows", RowsOperator),
     "union of tables": ("union of tables", lambda spec: UnionOperator(spec)),

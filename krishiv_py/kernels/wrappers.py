@@ -21,7 +21,7 @@ from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket, Section
 from krishiv_py.plan.aggregates.selections import WholeSince
-from krishiv_py.plan.changes import OP, Changelog
+from krishiv_py.plan.changes import OP, Changelog, RunningAggregation
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.expressions.expr import Col
 from krishiv_py.plan.nodes import Filter, Node, Project
@@ -125,7 +125,7 @@ class StepsAfterOperator(AroundOperator):
 
 def _gives_changes(spec: OperatorSpec, schema: pa.Schema) -> bool:
     """Return whether results are the net change of a table, which says nothing of rows that are as they were (§16.3)."""
-    each = isinstance(spec.operation, Changelog) and spec.operation.each
+    each = isinstance(spec.operation, (Changelog, RunningAggregation)) and spec.operation.each
     return spec.operation.gives_table and OP in schema.names and not each
 
 

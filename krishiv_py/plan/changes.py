@@ -23,7 +23,7 @@ Stale: TypeAlias = Literal["count", "side_output"]
 ChangelogFormat: TypeAlias = Literal["log", "upsert", "debezium"]
 CHANGE: Final = f"{RESERVED}change"
 """The column that is true for a row that its key has from now on, false for a deletion, and null for neither."""
-BAD_OP, BAD_SEQUENCE, STALE = "bad_op", "bad_sequence", "stale"
+BAD_OP, BAD_SEQUENCE, STALE, UNMATCHED = "bad_op", "bad_sequence", "stale", "unmatched"
 """The reasons of changes among late rows."""
 
 
@@ -140,6 +140,46 @@ class Changelog(TableOperation):
     def carried(self, row: pa.Schema) -> tuple[str, ...]:
         own = [f.name for f in passing(row) if f.name not in self.keys or pa.types.is_floating(f.type)]
         return (*own, CHANGE, *self.sequence)
+
+    def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
+        return passing(row)
+
+
+@attrs.frozen
+class RowLog(TableOperation):
+    """A log of rows without a key as a table: each row as often as it was added and not taken back (SEMANTICS §16.2).
+
+    ::
+
+        changes    +I a    +I a         -D b                    -D a
+        results    +I a    +I a         nothing: aside          -D a
+    """
+
+    kind: ClassVar[str] = "row log"
+    nature: ClassVar[OperationTraits] = OperationTraits("Changelog")
+    waiting: ClassVar[tuple[str, str]] = ("nothing waits: no row is there", "changes are given in the batch that brings them")
+
+    @property
+    def takes_changes(self) -> bool:
+        return False  # it reads what a row says
+
+    def change_time(self, time_column: str) -> str | None:
+        return time_column or None
+
+    def describe(self) -> str:
+        return "each row as often as it was added and not taken back"
+
+    def unwaiting(self) -> str | None:
+        return "changes do not wait for a watermark: they are given in the batch that brings them"
+
+    def key_text(self, row: Mapping[str, Any]) -> str | None:
+        return "its rows are in the table"
+
+    def warnings(self) -> tuple[str, ...]:
+        return ("every row that is there stays in state, each once with its number",)
+
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        return (CHANGE,)
 
     def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
         return passing(row)
@@ -341,15 +381,24 @@ class RunningAggregation(TableOperation):
 
         rows       a: 5     b: 1     a: 2
         results    +I a 5   +I b 1   -U a 5, +U a 7
+
+    Attributes
+    ----------
+    each : bool
+        Whether every change of a result is given, as if rows came one by one, and not the net change of a batch.
     """
 
     kind: ClassVar[str] = "running aggregate"
     nature: ClassVar[OperationTraits] = OperationTraits("Aggregate", gives_rows=False)
     waiting: ClassVar[tuple[str, str]] = ("nothing waits: no key has rows", "results come in the batch that changes them")
+    each: bool = False
     aggs: tuple[AggCall, ...] = attrs.field(default=(), kw_only=True, repr=False, metadata=GROUPING, eq=identity_of_aggs)
     result_columns: Output | None = attrs.field(
         default=None, kw_only=True, repr=False, metadata=GROUPING, eq=identity_of_columns
     )
+
+    def identity(self) -> dict[str, str]:
+        return {}  # what is handed on of a batch may change
 
     @property
     def apart_by(self) -> Apart | None:

@@ -36,6 +36,8 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
     if spec.changes:
         keeps_totals = layout.takes_back and spec.options.ttl is None
         parts["rows that are withdrawn"] = "taken off totals" if keeps_totals else "taken out of rows that are kept"
+        if window.nature.opens_windows:
+            parts["rows that are withdrawn"] = "taken out of rows of windows that are kept"
     if spec.watermark._by_clock:
         parts["time"] = "of the clock"
     parts["emit"] = spec.options.emit_mode

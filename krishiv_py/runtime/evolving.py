@@ -21,7 +21,7 @@ from krishiv_py.kernels.ordered import LOOK
 from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.kernels.state.spread import BucketContent, is_of_numbers, side_of, spread
 from krishiv_py.kernels.state.store import Bucket
-from krishiv_py.kernels.state.window_log import HASH
+from krishiv_py.kernels.state.window_log import BOUNDS_IN_KEY, HASH
 from krishiv_py.kernels.ttl import begin_ttl
 from krishiv_py.kernels.watermark import ONLY, ClockSpec, WatermarkTracker, tracker_facts
 from krishiv_py.kernels.windows.count import without_rows
@@ -225,6 +225,8 @@ def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan, fron
 def _go_on(stage: StagePlan, bucket: Bucket, was: Mapping[str, Any], now: Mapping[str, Any], frontiers: Frontiers) -> None:
     """Let a bucket go on under another emission, late rule, lateness or trigger."""
     spec, route = stage.spec, stage.spec.operation.route
+    if spec.changes and spec.operation.nature.opens_windows:
+        return  # rows are kept, and what was given follows from them
     logged, logs = ("firings" in shape["fixed"] for shape in (was, now))
     of_other_rules = (was["emit"], late_rule_of(was)) != (now["emit"], late_rule_of(now))
     of_other_lateness = was["lateness_us"] != now["lateness_us"]
@@ -274,7 +276,8 @@ def _rehashed(tables: Mapping[str, pa.Table], layout: Layout) -> dict[str, pa.Ta
                 column = table.column_names.index(key.name)
                 table = table.set_column(column, key, _cast(table[key.name], key.type))
         if HASH in table.column_names and all(name in table.column_names for name in layout.key_names):
-            hashes = key_hashes([table[key] for key in layout.key_names], table.num_rows)
+            bounds = [name for name in BOUNDS_IN_KEY if name in table.column_names]
+            hashes = key_hashes([table[key] for key in (*layout.key_names, *bounds)], table.num_rows)
             old.append(table[HASH].to_numpy())
             new.append(hashes)
             column = table.column_names.index(HASH)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -23,6 +23,7 @@ from krishiv_py.plan.changes import (
     ChangeRows,
     History,
     RegularJoin,
+    RowLog,
     RunningAggregation,
     Stale,
     TableUnion,
@@ -54,7 +55,9 @@ if TYPE_CHECKING:
 class TableMethods(OptionMethods):
     """A stage whose rows can be aggregated without a window."""
 
-    def agg(self, *aggs: Expr | Sequence[Expr], **named: Expr) -> ResultStream:
+    def agg(
+        self, *aggs: Expr | Sequence[Expr], changes: Literal["net", "each"] = "net", **named: Expr
+    ) -> ResultStream:
         """Aggregate all rows of each key so far, without a window (SEMANTICS §16.5).
 
         Results are a table with a row for each key. They change in the batch that brings a row of the key: the row of before is
@@ -65,6 +68,9 @@ class TableMethods(OptionMethods):
         ----------
         *aggs : Expr or sequence of Expr
             Aggregates, and what is computed of them and of keys, as in :meth:`WindowedStream.agg`.
+        changes : {"net", "each"}
+            Give the net change of each key in a batch, or every change, as if rows came one by one. The content is the same;
+            with ``"each"`` a batch costs the more, the more rows one key has in it.
         **named : Expr
             More by the names of their columns: ``total=sum("amount")``.
 
@@ -91,7 +97,8 @@ class TableMethods(OptionMethods):
         >>> [(row["op"], row["total"]) for row in driver.send([{"user": "ann", "amount": 2}]).results.to_pylist()]
         [('-U', 5), ('+U', 7)]
         """
-        draft = self._draft.doing(RunningAggregation())
+        one_of(changes, "changes", ("net", "each"))
+        draft = self._draft.doing(RunningAggregation(each=changes == "each"))
         return self._results(aggregated(draft, self._row_schema(), aggs, named))
 
     def top_rows(
@@ -282,7 +289,7 @@ def changelog_of(
     rows: Stream,
     mark: Watermark | None,
     written: ChangelogFormat,
-    key: str | Sequence[str],
+    key: str | Sequence[str] | None,
     sequence: str | Expr | Sequence[str | Expr] | None,
     *,
     tombstones: Duration | None,
@@ -295,6 +302,8 @@ def changelog_of(
     one_of(written, "format", ("log", "upsert", "debezium"))
     one_of(stale, "stale", ("count", "side_output"))
     one_of(changes, "changes", ("net", "each"))
+    if key is None and written == "log":
+        return _log_of_rows(rows, mark, sequence, tombstones, op, ops, stale, changes)
     keys = key_columns(key, None if written == "debezium" else rows.schema.names, "from_changelog")
     times = () if mark is None else tuple(filter(None, (mark.column, mark.source_column)))
     order = orders_of(sequence, rows.schema, "from_changelog(sequence)")
@@ -302,6 +311,31 @@ def changelog_of(
     gone_us = None if tombstones is None else to_us(tombstones, "tombstones")
     operation = Changelog(tombstones_us=gone_us, stale=stale, each=changes == "each")
     return _table_of(rows if wanted is None else rows.filter(wanted), mark, columns, change, keys, operation, order)
+
+
+def _log_of_rows(
+    rows: Stream,
+    mark: Watermark | None,
+    sequence: object,
+    tombstones: object,
+    op: str,
+    ops: Mapping[str, str] | None,
+    stale: Stale,
+    changes: str,
+) -> ResultStream:
+    """Return the table that a log without a key makes: each row as often as it was added and not taken back."""
+    if sequence is not None or tombstones is not None or stale != "count" or changes != "net":
+        got = f"key=None, sequence={shown(sequence)}, tombstones={shown(tombstones)}, stale={stale!r}, changes={changes!r}"
+        hint = 'name the key: .from_changelog("log", key="id", ...), or leave these out'
+        raise PlanError("a log without a key has no order of changes", got=got, then="no row has a change before it", hint=hint)
+    columns, change, _ = read_changes("log", rows.schema, (), op, ops, (), ())
+    names = tuple(name for name, _ in columns)
+    nested = next((name for name in names if pa.types.is_nested(rows.schema.field(name).type)), None)
+    if nested is not None:
+        hint = 'name the key: .from_changelog("log", key="id")'
+        got = f"{nested!r} of type {type_text(rows.schema.field(nested).type)}"
+        raise PlanError("rows of a log without a key are found by their values", got=got, hint=hint)
+    return _table_of(rows, mark, columns, change, names, RowLog(), ())
 
 
 def latest_of(
@@ -371,7 +405,7 @@ def _table_of(
     columns: Sequence[Named],
     change: Expr,
     keys: tuple[str, ...],
-    operation: Changelog,
+    operation: Changelog | RowLog,
     sequence: Sequence[Expr],
 ) -> ResultStream:
     """Return the table that changes by `keys` make: `columns` of `rows`, `change` says what happens to the row of a key."""
@@ -381,7 +415,8 @@ def _table_of(
     node = Project(rows._node, (*columns, (CHANGE, change), *ordered))
     mark = Watermark(node, "", WatermarkSpec(0)) if mark is None else attrs.evolve(mark, input=node)
     draft = StageDraft(mark, rows.late_handler, keys)
-    operation = attrs.evolve(operation, ordered_by=tuple(map(python_text, sequence)))
+    if isinstance(operation, Changelog):
+        operation = attrs.evolve(operation, ordered_by=tuple(map(python_text, sequence)))
     return results.results_of(draft.doing(operation), rows._runner)
 
 

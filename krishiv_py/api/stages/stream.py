@@ -475,7 +475,7 @@ class Stream(RunMethods, ShownInALine):
     def from_changelog(
         self,
         format: ChangelogFormat,  # noqa: A002  # the word for it everywhere
-        key: str | Sequence[str],
+        key: str | Sequence[str] | None = None,
         *,
         sequence: str | Expr | Sequence[str | Expr] | None = None,
         tombstones: Duration | None = None,
@@ -497,8 +497,9 @@ class Stream(RunMethods, ShownInALine):
             row takes the place of the last one of its key, and deletes it where all its columns but key and sequence are null.
             ``"debezium"``: columns ``op``, ``before`` and ``after``, or a column ``payload`` with these; the table has the
             columns of ``after``. Tombstones, in which all of them are null, are passed over.
-        key : str or sequence of str
-            The columns of the key.
+        key : str or sequence of str, optional
+            The columns of the key. A log may have none: each row is then there as often as it was added and not taken back, and
+            a withdrawal of a row that is not there goes to the late handler with the reason ``unmatched``.
         sequence : str or Expr or sequence, optional
             What orders the changes of a key, such as a log position: a change at or below the last one of its key is stale. So
             the table depends neither on the order of arrival nor on changes that come twice. By default the last to arrive
@@ -529,7 +530,7 @@ class Stream(RunMethods, ShownInALine):
         SchemaError
             For changes without the columns of their format.
         PlanError
-            For another format.
+            For another format, and without a key where the format needs one.
 
         Examples
         --------

@@ -182,7 +182,7 @@ class TimedStream(RunMethods, KeyedStream):
     def from_changelog(
         self,
         format: ChangelogFormat,  # noqa: A002  # the word for it everywhere
-        key: str | Sequence[str],
+        key: str | Sequence[str] | None = None,
         *,
         sequence: str | Expr | Sequence[str | Expr] | None = None,
         tombstones: Duration | None = None,

@@ -17,7 +17,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py.arrays.grouping import group
+from krishiv_py.arrays.grouping import Groups, group, rank
+from krishiv_py.arrays.sorting import stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.kernels.changes.counted import ROWS, CountedLog, CountedRows, refuse_unmatched
 from krishiv_py.kernels.changes.net import net_changes
@@ -28,6 +29,7 @@ from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.key_table import KeyTable
 from krishiv_py.kernels.state.store import WRITTEN, Bucket
 from krishiv_py.kernels.state.window_log import DeadKeys
+from krishiv_py.plan.changes import RunningAggregation
 
 NAME: Final = "running"
 
@@ -68,8 +70,8 @@ class RunningState(Protocol):
 class KeptTotals:
     """The partials of each key, and how many rows it has where rows may be withdrawn."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout, self.names = layout, layout.key_names
+    def __init__(self, layout: Layout, *, each: bool) -> None:
+        self.layout, self.names, self.each = layout, layout.key_names, each
         self.changes = bool(layout.spec.changes)
         counted = [pa.field(ROWS, pa.int64())] if self.changes else []
         self.values = [*counted, *layout.partial_fields]
@@ -78,7 +80,8 @@ class KeptTotals:
         self.partials = [field.name for field in layout.partial_fields]
 
     def combine(self, rows: pa.Table) -> pa.Table:
-        groups = group([rows[k] for k in self.names], rows.num_rows)
+        n = rows.num_rows
+        groups = Groups(np.arange(n), np.arange(n), n) if self.each else group([rows[k] for k in self.names], n)
         keys = [pick(rows[k], groups.first) for k in self.names]
         if not self.changes:
             created = self.layout.create(rows, groups.ids, groups.n)
@@ -199,7 +202,9 @@ class RunningOperator(TableOperator):
         rows_needed = not layout.takes_back or (
             bool(spec.changes) and self.forgets
         )  # else nobody knows which row was forgotten
-        self.totals: RunningState = KeptRows(layout) if rows_needed else KeptTotals(layout)
+        assert isinstance(spec.operation, RunningAggregation)
+        self.each = spec.operation.each
+        self.totals: RunningState = KeptRows(layout) if rows_needed else KeptTotals(layout, each=self.each)
         self.chunk_schema = self.totals.chunk_schema
 
     def combine(self, rows: pa.Table) -> pa.Table:
@@ -208,9 +213,25 @@ class RunningOperator(TableOperator):
 
     def change(self, bucket: Bucket, fresh: pa.Table, moment: Moment) -> TableChange:
         """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
-        schema = self.layout.result_schema
         if not fresh.num_rows:
-            return TableChange(schema.empty_table())
+            return TableChange(self.layout.result_schema.empty_table())
+        if self.each:
+            return self._one_by_one(bucket, fresh)
+        return self._changed(bucket, fresh)
+
+    def _one_by_one(self, bucket: Bucket, fresh: pa.Table) -> TableChange:
+        """Take the first row of every key, then the second, and so on: what is given is in order of key and arrival."""
+        groups = group([fresh[k] for k in self.names], fresh.num_rows)
+        turns = rank(groups.ids)
+        done = [self._changed(bucket, fresh.filter(pa.array(turns == turn))) for turn in range(int(turns.max()) + 1)]
+        results = pa.concat_tables([one.results for one in done])
+        keys = group([results[k] for k in self.layout.spec.keys], results.num_rows)
+        expired = sum(one.counters.get("expired", 0) for one in done)
+        return TableChange(pick(results, stable_order(keys.ids)), counters={"expired": expired} if expired else {})
+
+    def _changed(self, bucket: Bucket, fresh: pa.Table) -> TableChange:
+        """Take rows, and give the net change of each key."""
+        schema = self.layout.result_schema
         touched, ids = TouchedKeys.of(fresh, self.names)
         before, now, expired = self.totals.add(bucket, touched, fresh, ids)
         given, gives = self._results(touched.keys, before), self._results(touched.keys, now)

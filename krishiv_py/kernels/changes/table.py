@@ -123,7 +123,7 @@ class TableOperator(ABC):
 
 
 class ExpiringTable(ExpiringOperator):
-    """The time to live of the keys of a table: what is forgotten is withdrawn (SEMANTICS §16.5)."""
+    """The time to live of the keys of a table: what is forgotten is withdrawn, or stays with who has it (SEMANTICS §16.5)."""
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.ttl.Expiring`."""
@@ -134,5 +134,8 @@ class ExpiringTable(ExpiringOperator):
 
     def _drop(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
         assert isinstance(self.inner, TableOperator)
+        assert self.layout.spec.options.ttl is not None
+        if self.layout.spec.options.ttl.on_expiry == "keep":
+            return super()._drop(bucket, dead, moment)
         self._withdrawn.append(self.inner.withdrawn(bucket, dead))
         return super()._drop(bucket, dead, moment)

@@ -1,8 +1,8 @@
 """Windows over rows that change (SEMANTICS §16.6): a change enters the windows of its own row's time.
 
-The rows of windows that have not left stay in state, equal ones once with their number, so that a row can be taken back and one
-that is not there is told from one that is. A batch reads the windows that it has rows of, and those that are due. What was given
-before is what their rows of before come to, so results are not kept::
+The rows of windows that have not left stay in state, equal ones once with their number: so a row can be taken back, and one that
+is not there is counted. A batch reads the windows that it has rows of, and those that are due. What was given before is what
+their rows of before come to, so results are not kept::
 
     windows       [0, 10) a: 1, 2     [10, 20) a: 5         W was 12, and is 15
     batch         -U a 2 at 4         +U a 2 at 14          allowed lateness 10
@@ -31,6 +31,7 @@ from krishiv_py.kernels.results import StateTables, StepResult
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import WRITTEN, Bucket, FiringProgress, Section
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
+from krishiv_py.kernels.state.window_log import BOUNDS_IN_KEY
 from krishiv_py.kernels.windows.session.capped_log import walk
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.windows.session import SessionWindow
@@ -41,7 +42,7 @@ _UNKNOWN_LENGTH_US: Final = 1 << 28
 
 @attrs.define
 class _Waits(Section):
-    """Says how long after their end windows stay, by which the queue has them: µs, -1 before the first batch."""
+    """Says what the queue has windows by: twice the time that they stay after their end, µs, and 1 more for final results."""
 
     waits_us: int = -1
 
@@ -71,11 +72,11 @@ class ChangedWindowsOperator(FiringOperator):
         self.sessions = operation if isinstance(operation, SessionWindow) else None
         grid = operation.extent.grid
         self.assigner = None if grid is None else FixedAssigner(grid)
-        self.bounds = [] if self.sessions is not None else [pa.field(n, pa.int64()) for n in (WINDOW_START, WINDOW_END)]
+        self.bounds = [] if self.sessions is not None else [pa.field(name, pa.int64()) for name in BOUNDS_IN_KEY]
         self.key_fields = [*layout.key_fields, *self.bounds]
         """A window whose bounds are known by its rows is a part of the key."""
         self.names = [field.name for field in self.key_fields]
-        outside = {SIGN, *self.names}
+        outside = {SIGN, WINDOW_START, WINDOW_END, *self.names}
         self.own = [field for field in layout.row_schema if field.name not in outside]
         self.chunk_schema = pa.schema([*self.key_fields, *self.own, pa.field(ROWS, pa.int64())])
         self.finest_us = max((operation.extent.length_us or _UNKNOWN_LENGTH_US) >> 8, 1)
@@ -90,9 +91,11 @@ class ChangedWindowsOperator(FiringOperator):
                 order = stable_order(places)
                 places, starts = places[order], starts[order]
                 rows = pick(rows, places)
-            bounds = {WINDOW_START: pa.array(starts), WINDOW_END: pa.array(starts + self.assigner.grid.size_us)}
+            bounds = dict(zip(BOUNDS_IN_KEY, map(pa.array, (starts, starts + self.assigner.grid.size_us)), strict=True))
+        elif self.bounds:
+            bounds = {BOUNDS_IN_KEY[0]: rows[WINDOW_START], BOUNDS_IN_KEY[1]: rows[WINDOW_END]}
         else:
-            bounds = {name: rows[name] for name in (WINDOW_START, WINDOW_END) if self.bounds}
+            bounds = {}
         signs = rows[SIGN].cast(pa.int64())
         columns = [bounds[name] if name in bounds else rows[name] for name in self.chunk_schema.names[:-1]]
         return pa.Table.from_arrays([*columns, signs], schema=self.chunk_schema)
@@ -103,7 +106,8 @@ class ChangedWindowsOperator(FiringOperator):
         before, waits = FiringProgress.of(bucket).fired_at, _Waits.of(bucket)
         due = self.firing_delay.due(moment, before)
         looked = queue.pop(due.reached_us)
-        if waits.waits_us != self.firing_delay.keep_us:  # the allowed lateness is another one: all is looked at again
+        armed_by = 2 * self.firing_delay.keep_us + (self.mode == "final")
+        if waits.waits_us != armed_by:  # the allowed lateness or the emission is another one: all is looked at again
             looked += queue.pop(END_OF_TIME)
         left_us = self.firing_delay.over(before)
         fresh = self._open(pa.concat_tables([self.chunk_schema.empty_table(), *chunks]), left_us)
@@ -111,7 +115,7 @@ class ChangedWindowsOperator(FiringOperator):
         if fresh.num_rows or looked:
             results, missing = self._changed(log, queue, fresh, looked, due)
         FiringProgress(due.reached_us).store(bucket)
-        _Waits(self.firing_delay.keep_us).store(bucket)
+        _Waits(armed_by).store(bucket)
         counters = {"unmatched": missing} if missing else {}
         return StepResult(results, queue.earliest, len(queue), len(log), results.num_rows, counters)
 
@@ -119,7 +123,7 @@ class ChangedWindowsOperator(FiringOperator):
         """Return rows of windows that have not left: those that end up to `left_us` fire no more."""
         if not self.bounds or not fresh.num_rows:
             return fresh
-        open_ = fresh[WINDOW_END].to_numpy() > left_us
+        open_ = fresh[BOUNDS_IN_KEY[1]].to_numpy() > left_us
         return fresh if open_.all() else fresh.filter(pa.array(open_))
 
     def _changed(
@@ -147,7 +151,7 @@ class ChangedWindowsOperator(FiringOperator):
     def _windows(self, touched: TouchedKeys, rows: CountedRows) -> _Windows:
         if self.sessions is None:
             some, ids = np.unique(rows.of, return_inverse=True)
-            starts, ends = (touched.keys[name].to_numpy()[some] for name in (WINDOW_START, WINDOW_END))
+            starts, ends = (touched.keys[name].to_numpy()[some] for name in BOUNDS_IN_KEY)
             return _Windows(some, starts, ends, rows, ids.astype(np.int64))
         parts = self._sessions(rows)
         of = np.zeros(parts.n, np.int64)
@@ -167,7 +171,9 @@ class ChangedWindowsOperator(FiringOperator):
         """Return what is given of windows: those that fire, and what changes of those that had fired."""
         stood = (was.ends <= due.from_us) & changed[was.of] if self.mode != "final" else np.zeros(len(was.of), np.bool_)
         fires = (now.ends <= due.to_us) & (changed[now.of] | (now.ends > due.from_us))
-        starts, ends = (np.concatenate([one[stood], other[fires]]) for one, other in ((was.starts, now.starts), (was.ends, now.ends)))
+        starts, ends = (
+            np.concatenate([one[stood], other[fires]]) for one, other in ((was.starts, now.starts), (was.ends, now.ends))
+        )
         of = np.concatenate([was.of[stood], now.of[fires]])
         if not len(of):
             return self.layout.result_schema.empty_table()
@@ -178,9 +184,7 @@ class ChangedWindowsOperator(FiringOperator):
         split = int(np.count_nonzero(stood))
         before, of_before = self._results(touched, was, stood, numbers[:split])
         given, of_given = self._results(touched, now, fires, numbers[split:])
-        return net_changes(
-            self.layout.result_schema, before, of_before, given, of_given, same.n, withdraws=self.withdraws
-        )
+        return net_changes(self.layout.result_schema, before, of_before, given, of_given, same.n, withdraws=self.withdraws)
 
     def _results(self, touched: TouchedKeys, windows: _Windows, some: Mask, numbers: Ints) -> tuple[pa.Table, Ints]:
         """Return the results of some windows in the order of their `numbers`, and these."""
@@ -195,9 +199,7 @@ class ChangedWindowsOperator(FiringOperator):
         columns = [*heads, *self.emitter.bounds(starts, ends), *self._finished(kept, ids, heads, starts, ends)]
         return pa.Table.from_arrays(columns, schema=self.row_fields), np.sort(numbers)
 
-    def _finished(
-        self, kept: CountedRows, ids: Ints, heads: list[pa.ChunkedArray], starts: Ints, ends: Ints
-    ) -> list[pa.Array]:
+    def _finished(self, kept: CountedRows, ids: Ints, heads: list[pa.ChunkedArray], starts: Ints, ends: Ints) -> list[pa.Array]:
         """Return the aggregates of windows, of rows each as often as it is there."""
         places = np.repeat(np.arange(len(ids)), kept.counts)
         created = self.layout.create(pick(kept.rows, places), ids[places], len(starts))

@@ -147,7 +147,18 @@ class Layout:
         apart = [pa.field(f"y{i}", spec.row_schema.field(n).type) for i, n in enumerate(spec.row_ids)]
         sign = [pa.field(SIGN, pa.int8())] if spec.changes else []
         self.row_schema = pa.schema(
-            [pa.field(TIME, pa.int64()), *sign, *gap, *doubt, *self.assigned, *keys, *inputs, *self.carried_fields, *own, *apart]
+            [
+                pa.field(TIME, pa.int64()),
+                *sign,
+                *gap,
+                *doubt,
+                *self.assigned,
+                *keys,
+                *inputs,
+                *self.carried_fields,
+                *own,
+                *apart,
+            ]
         )
         self.partial_names = [[f"p{i}_{j}" for j in range(len(k.partial_types))] for i, k in enumerate(self.kernels)]
         self.reasons = pa.array(LATE_REASONS)

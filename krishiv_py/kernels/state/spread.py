@@ -25,7 +25,7 @@ from krishiv_py.arrays.types import pick, with_column
 from krishiv_py.kernels.state.store import Bucket, MemoryStore, Meta, Runs
 from krishiv_py.kernels.state.time_log import SpanLog, TimeLog
 from krishiv_py.kernels.state.timer_queue import DUE
-from krishiv_py.kernels.state.window_log import HASH, KeyedLog
+from krishiv_py.kernels.state.window_log import BOUNDS_IN_KEY, HASH, KeyedLog
 
 OF_ADAPTERS: Final = frozenset({"counters", "given", "timer", "bytes", "sizes", "files", "dropped", "moved"})
 """The entries that adapters keep in the dictionary of a bucket; they make it again."""
@@ -96,6 +96,7 @@ _MERGED: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
     **dict.fromkeys(("new_at", "late_at"), _windows),
     **dict.fromkeys(("shown_at", "clock_due"), _begun),
     "ttl_checked": _earliest,
+    "waits_us": max,
     "expected_keys": _common,
     "input_silence": _last_moved,
 }
@@ -201,7 +202,9 @@ class _Rows:
         return pick(table, np.flatnonzero(self._numbers[where] == number))
 
     def _buckets_of(self, rows: pa.Table) -> npt.NDArray[np.uint16]:
-        if HASH in rows.column_names:  # the hash of the key, of which the bucket is the rest of a division
+        if (
+            HASH in rows.column_names and BOUNDS_IN_KEY[0] not in rows.column_names
+        ):  # the hash of the key, of which the bucket is the rest of a division
             numbers = rows[HASH].to_numpy().view(np.uint64) % np.uint64(self._n_buckets)
         else:
             numbers = buckets([rows[k] for k in self._keys], rows.num_rows, self._n_buckets)

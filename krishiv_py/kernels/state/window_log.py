@@ -36,6 +36,8 @@ from krishiv_py.plan.durations import UNSET
 ROWS, FIRED, DONE, SNAP = "__u", "__f", "__c", "__s"
 NEWEST = "__m"
 """The newest event time, where rows are counted: see :class:`PairLog`."""
+BOUNDS_IN_KEY: Final = ("__kws", "__kwe")
+"""Columns of the bounds of a window, in a log by key and window: its hashes are of both, and say nothing of the bucket."""
 LENT: Final = -1
 """The number of rows that a lent snapshot has."""
 

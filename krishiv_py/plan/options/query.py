@@ -19,6 +19,7 @@ NullKeys: TypeAlias = Literal["group", "side_output"]
 FutureAction: TypeAlias = Literal["warn", "drop", "side_output"]
 FutureReference: TypeAlias = Literal["watermark", "clock"]
 LateWatermark: TypeAlias = Literal["batch", "batch_before"]
+OnExpiry: TypeAlias = Literal["retract", "keep"]
 SessionTouch: TypeAlias = Literal["separate", "merge"]
 EmitMode: TypeAlias = Literal["final", "updates", "retractions"]
 DEFAULT_FUTURE_US = 60_000_000
@@ -38,6 +39,9 @@ class StateTtlConfig:
         The same as a number of milliseconds, instead of `ttl`.
     clock : {"event", "processing"}
         Whether the watermark or the wall clock measures it.
+    on_expiry : {"retract", "keep"}
+        Whether results of a key without a window are withdrawn with its state, or stay as they were; a later row of the key
+        then begins anew (SEMANTICS §16.5). Windows give their results by themselves, whatever it is.
 
     Attributes
     ----------
@@ -50,11 +54,12 @@ class StateTtlConfig:
     >>> StateTtlConfig("1 hour").ttl_us
     3600000000
     >>> StateTtlConfig(ttl="1 day", clock="processing")
-    StateTtlConfig(ttl='1 day', clock='processing')
+    StateTtlConfig(ttl='1 day', clock='processing', on_expiry='retract')
     """
 
     ttl: Duration = attrs.field(eq=False)
     clock: Literal["event", "processing"] = attrs.field(default="event")
+    on_expiry: OnExpiry = attrs.field(default="retract")
     ttl_us: int = attrs.field(init=False, repr=False)
 
     @ttl_us.default
@@ -65,14 +70,23 @@ class StateTtlConfig:
     def _known(self, _attribute: object, value: str) -> None:
         one_of(value, "clock", ("event", "processing"))
 
+    @on_expiry.validator
+    def _known_expiry(self, _attribute: object, value: str) -> None:
+        one_of(value, "on_expiry", ("retract", "keep"))
+
     def __init__(
-        self, ttl: Duration | None = None, clock: Literal["event", "processing"] = "event", *, ttl_ms: Duration | None = None
+        self,
+        ttl: Duration | None = None,
+        clock: Literal["event", "processing"] = "event",
+        *,
+        ttl_ms: Duration | None = None,
+        on_expiry: OnExpiry = "retract",
     ) -> None:
         given = ttl_ms if ttl is None else ttl
         if given is None or (ttl is not None and ttl_ms is not None):
             got = "none" if ttl is None else f"ttl={shown(ttl)}, ttl_ms={shown(ttl_ms)}"
             raise CallError("StateTtlConfig takes one time to live", got=got, hint='write StateTtlConfig(ttl="1 hour")')
-        self.__attrs_init__(given if ttl_ms is None else milliseconds(ttl_ms, "ttl_ms"), clock)
+        self.__attrs_init__(given if ttl_ms is None else milliseconds(ttl_ms, "ttl_ms"), clock, on_expiry)
 
     @property
     def ttl_ms(self) -> Duration:
@@ -158,7 +172,8 @@ class QueryOptions:
         if self.null_keys != "group":
             parts.append(f"null_keys={self.null_keys}")
         if self.ttl:
-            parts.append(f"ttl={show_us(self.ttl.ttl_us)} ({self.ttl.clock} time)")
+            stays = ", results stay" if self.ttl.on_expiry == "keep" else ""
+            parts.append(f"ttl={show_us(self.ttl.ttl_us)} ({self.ttl.clock} time{stays})")
         if self.max_listed != MAX_LISTED:
             parts.append(f"max_listed={self.max_listed}")
         return ", ".join(parts)

@@ -80,3 +80,12 @@ def test_tombstones_are_forgotten_after_their_time() -> None:
     clock.advance("20 s")
     driver.send([])
     assert _ops(driver.send([{"op": "+I", "pk": 1, "v": 6}])) == [("+I", 1, 6)]
+
+
+def test_a_total_stays_as_it_was_where_that_is_wanted() -> None:
+    rows = stream_of("user string, n bigint, at bigint").watermark("at", 0).key_by("user")
+    driver = Driver(rows.agg(total=sum("n")).with_state_ttl(StateTtlConfig(1_000, on_expiry="keep")))
+    driver.send([{"user": "ann", "n": 5, "at": 0}, {"user": "bob", "n": 1, "at": 900}])
+    assert _ops(driver.send([{"user": "bob", "n": 1, "at": 1_500}])) == [("-U", "bob", 1), ("+U", "bob", 2)]
+    assert driver.counters["ttl_dropped"] == 1
+    assert _ops(driver.send([{"user": "ann", "n": 2, "at": 1_600}])) == [("+I", "ann", 2)]

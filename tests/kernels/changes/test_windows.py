@@ -161,7 +161,9 @@ def test_windows_of_the_rows_that_were_let_in(kind: str, seed: int, tmp_path: Pa
     def plan() -> Any:
         keyed = table().key_by("k").allowed_lateness(lateness)
         results = keyed.window(window).agg(n=count(), s=sum("v"), low=min("pk")).emit(emit)
-        return results.select(*(name for name in ("k", "window_start", "window_end", "n", "s", "low", "op")[: 7 - (emit == "final")]))
+        return results.select(
+            *(name for name in ("k", "window_start", "window_end", "n", "s", "low", "op")[: 7 - (emit == "final")])
+        )
 
     driver, alone, let_in, mark, given, now = Driver(plan()), Driver(table()), LetIn(lateness), None, list[Row](), 20
     for number in range(draw.randrange(2, 9)):
@@ -244,7 +246,10 @@ def test_a_row_taken_back_parts_a_session() -> None:
 
 def test_windows_over_windows_that_change() -> None:
     """The folded results are those of the same chain over final results (SEMANTICS §7.5)."""
-    rows = [{"k": k, "v": v, "at": at} for k, v, at in (("a", 1, 5), ("b", 2, 6), ("a", 4, 32), ("a", 8, 8), ("b", 3, 31), ("a", 1, 95))]
+    rows = [
+        {"k": k, "v": v, "at": at}
+        for k, v, at in (("a", 1, 5), ("b", 2, 6), ("a", 4, 32), ("a", 8, 8), ("b", 3, 31), ("a", 1, 95))
+    ]
     found = []
     for emit in ("final", "retractions"):
         tens = stream_of("k string, v bigint, at bigint").watermark("at", 0).key_by("k").allowed_lateness(50)
@@ -256,7 +261,13 @@ def test_windows_over_windows_that_change() -> None:
 
 
 def test_calendar_windows_and_an_order_of_arrival() -> None:
-    days = _table(100).with_column("day", col("v")).key_by("k").window(calendar_window("day")).agg(v=first("v"), high=max("day"), mean=avg("v"))
+    days = (
+        _table(100)
+        .with_column("day", col("v"))
+        .key_by("k")
+        .window(calendar_window("day"))
+        .agg(v=first("v"), high=max("day"), mean=avg("v"))
+    )
     driver = Driver(days)
     _sent(driver, ("+I", 1, "a", 5, 10), ("+I", 2, "a", 7, 11))
     _sent(driver, ("-D", 1, None, None, 12))
@@ -320,3 +331,21 @@ def test_a_batch_of_no_rows_and_the_end_of_input() -> None:
     assert driver.send([]).results.num_rows == 0
     _sent(driver, ("+I", 1, "a", 1, 1))
     assert driver.close().results.equals(pa.table({"window_start": [0], "window_end": [10], "n": [1]}))
+
+
+@pytest.mark.parametrize(("was", "now"), [((9, "final"), (40, "retractions")), ((40, "retractions"), (0, "retractions"))])
+def test_another_lateness_and_emission_after_a_savepoint(was: tuple[int, Any], now: tuple[int, Any], tmp_path: Path) -> None:
+    def plan(lateness: int, emit: Any) -> Any:
+        results = _table().key_by("k").allowed_lateness(lateness).tumbling_window(10).agg(n=count(), s=sum("v")).emit(emit)
+        return results.select("k", "window_start", "n", "s", *(["op"] if emit == "retractions" else []))
+
+    first_part = Driver(plan(*was))
+    given = first_part.send([{"op": "+I", "pk": pk, "k": "a", "v": pk, "at": at} for pk, at in ((1, 1), (2, 11), (3, 22))]).results
+    second_part = Driver(plan(*now), savepoint=first_part.savepoint(str(tmp_path / "s")))
+    rows = given.to_pylist()
+    rows += second_part.send([{"op": "+U", "pk": 3, "k": "a", "v": 9, "at": 24}, {"op": "-D", "pk": 2, "at": 24}]).results.to_pylist()
+    rows += second_part.close().results.to_pylist()
+    late = second_part.progress.stages["stage 2"].late.get("late", 0)
+    assert _folded(rows) == counted(
+        [{"k": "a", "window_start": start, "n": 1, "s": s} for start, s in ((0, 1), (20, 9), *(((10, 2),) if late else ()))]
+    )
