@@ -369,7 +369,9 @@ def united(left: TableMethods, right: TableSide) -> ResultStream:
         hint = f"write .select({', '.join(map(repr, ours.names))}) on it, with columns of the same types"
         raise SchemaError("the tables of a union have other columns", got=", ".join(theirs.names), hint=hint)
     mark = tables_united(sides[0], sides[1], f"{RESERVED}side")
-    draft = attrs.evolve(left._draft, explicit=ExplicitOptions(), input=mark, keys=())
+    named = [_identifying_columns(side, side.others) for side in sides]
+    keys = named[0] if named[0] is not None and set(named[0]) == set(named[1] or ()) else ()  # changes of a row stay in order
+    draft = attrs.evolve(left._draft, explicit=ExplicitOptions(), input=mark, keys=keys)
     return results.results_of(draft.doing(TableUnion(tuple(ours.names))), left._runner)
 
 

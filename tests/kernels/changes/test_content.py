@@ -202,6 +202,11 @@ QUERIES: dict[str, Query] = {
         lambda left, right: [{name: row[name] for name in ("k", "w")} for row in (*left, *right)],
         sides=2,
     ),
+    "union by key": Query(
+        lambda left, right: left.select("k", "pk", "w").union(right.select("k", "pk", "w")),
+        lambda left, right: [{name: row[name] for name in ("pk", "k", "w")} for row in (*left, *right)],
+        sides=2,
+    ),
     "union, then a total": Query(
         lambda left, right: left.select("k").union(right.select("k")).key_by("k").agg(n=count()),
         lambda left, right: grouped([*left, *right], ("k",), {"n": len}),
