@@ -15,7 +15,7 @@ WINDOWS: Final = (
     "tumbling_window hopping_window sliding_window cumulate_window lookback_window session_window count_window windowed_by "
     "time_interval_window"
 )
-JOINS: Final = "interval_join asof_join versioned_join window_join"
+JOINS: Final = "interval_join asof_join versioned_join window_join with_rules"
 RESULTS: Final = "collect collect_with_aggs to_pandas to_dataframe start run"
 _OF_RESULTS: Final = "results to explain plan toPandas toDF to_df"
 _OPTIONS: Final = (

@@ -20,6 +20,7 @@ from krishiv_py.plan.joins import (
     ASOF_TYPES,
     DIRECTIONS,
     JOIN_TYPES,
+    RULE,
     AsofJoin,
     AsofType,
     Direction,
@@ -27,6 +28,7 @@ from krishiv_py.plan.joins import (
     Join,
     JoinType,
     LookupType,
+    RulesJoin,
     VersionedJoin,
     WindowJoin,
 )
@@ -34,7 +36,7 @@ from krishiv_py.plan.nodes import BatchFunction, MapBatches, Node, Stage, StageD
 from krishiv_py.plan.operation import Operation
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.query import ExplicitOptions
-from krishiv_py.plan.schema import check_key_type, is_key_type, key_hint, require_columns, time_kind
+from krishiv_py.plan.schema import RESERVED, check_key_type, is_key_type, key_hint, require_columns, time_kind
 from krishiv_py.plan.sides import RIGHT, JoinColumns, Side, both, check_keys, named
 from krishiv_py.plan.windows.fixed import HoppingWindow
 from krishiv_py.plan.windows.window import finer_than_ms
@@ -669,6 +671,89 @@ class JoinMethods(OptionMethods):
         join = VersionedJoin(columns, how, "backward", None, change=change, sequence=tuple(sequence))
         passive = (RIGHT,) if table_clock == "left" else ()
         return self._joined(right, sides, join, idle_timeout, every, passive)
+
+    def with_rules(
+        self, rules: ResultStream, condition: str = "condition", *, how: AsofType = "inner", columns: Sequence[str] = ()
+    ) -> ResultStream:
+        """Give every row once for each rule that is valid at its time, and whose condition holds (SEMANTICS §16.10).
+
+        A rule is a row of a table of changes. Its condition is a text, such as ``"amount > 100 AND country = rule.country"``,
+        over the columns of rows, and those of the rule as ``rule.x``. It is read and checked when it comes: one that cannot be
+        read, or is none over these columns, goes to the late handler with the reason ``bad_rule``, and the version before it
+        stays. A null condition holds for no row.
+
+        A version is valid from its event time on, until before that of the next one of its rule; a deletion ends it. A result
+        is given once the watermark of the rows has passed its row, and never changes: rules are taken as complete up to there.
+        A rule that comes later goes to the late handler, too, and counts for rows that are not decided.
+
+        Parameters
+        ----------
+        rules : ResultStream
+            A table whose changes have event time: ``changes.watermark("since", "5 s").from_changelog("upsert", key="rule_id")``,
+            without steps after it.
+        condition : str
+            The column of rules that holds the condition.
+        how : {"inner", "left"}
+            Whether rows for which no rule holds are only counted (``unmatched``), or given once with nulls.
+        columns : sequence of str
+            Columns of rules that results have besides their key.
+
+        Returns
+        -------
+        ResultStream
+            The columns of rows, the key of the rule, and `columns`. Their event time is that of the row.
+
+        Raises
+        ------
+        PlanError
+            For another table than one of changes with event time, steps after it, and rows with a column ``rule``.
+        ColumnError
+            For columns that rules do not have, and conditions that are no texts.
+
+        Examples
+        --------
+        >>> from krishiv_py.testing import Driver, stream_of
+        >>> changes = stream_of("rule_id string, condition string, most bigint, since bigint").watermark("since", 0)
+        >>> rules = changes.from_changelog("upsert", key="rule_id")
+        >>> payments = stream_of("payer string, amount bigint, at bigint").watermark("at", 0)
+        >>> driver = Driver(payments.with_rules(rules))
+        >>> large = {"rule_id": "large", "condition": "amount > rule.most", "most": 100, "since": 10}
+        >>> sent = [{"payer": "ann", "amount": 500, "at": at} for at in (9, 10)]
+        >>> _ = driver.send({"right": [large], "left": sent})
+        >>> driver.close().results.to_pylist()
+        [{'payer': 'ann', 'amount': 500, 'at': 10, 'rule_id': 'large'}]
+        """
+        one_of(how, "how", ASOF_TYPES)
+        stage = self._changes_of(rules)
+        right = attrs.evolve(self, draft=attrs.evolve(stage, keys=(), operation=None))
+        one, other = (attrs.evolve(side, keys=()) for side in (_side(self, shows_time=True), _side(right)))
+        own = [name for name in other.shown if not name.startswith(RESERVED)]
+        known_column(condition, own, "with_rules(condition)")
+        if not pa.types.is_string(type_ := other.schema.field(condition).type):
+            hint = 'write conditions as texts: "amount > 100"'
+            raise ColumnError("conditions of rules are texts", got=f"{condition!r} of type {type_text(type_)}", hint=hint)
+        if any(name.lower() == RULE for name in one.shown):
+            hint = f'give it another name before: .rename({RULE}="rule_name")'
+            raise PlanError(
+                "the columns of a rule are called rule.x in conditions", got=f"rows with a column {RULE!r}", hint=hint
+            )
+        wanted = [known_column(name, own, "with_rules(columns)") for name in columns]
+        every, n = named(one, other, None), len(_operation(stage).changes_rows)
+        inside = dict(zip(other.others, every.right, strict=True))
+        given = tuple(inside[name] for name in dict.fromkeys((*stage.keys, *wanted)))
+        change, *sequence = every.right[-n:]
+        join = RulesJoin(
+            attrs.evolve(every, right=given),
+            how,
+            "backward",
+            None,
+            change=change,
+            sequence=tuple(sequence),
+            rules=tuple((name, inside[name]) for name in own),
+            key=tuple(inside[name] for name in stage.keys),
+            condition=condition,
+        )
+        return self._joined(right, (one, other), join, None, every, (RIGHT,))
 
     def _changes_of(self, table: object) -> StageDraft:
         """Return the stage that reads the changes of a table, which have event time."""

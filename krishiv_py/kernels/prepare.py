@@ -441,7 +441,11 @@ class RowPreparer:
             counters["unassigned"] = int(np.count_nonzero(gap))
             reasons[gap] = _GAP
         turns = self._turns_of(times, reasons == 0, watermark_us)
-        accepted = self._accepted(rows, times, gaps, reasons == 0, watermark_us, spans)
+        taken = reasons == 0
+        if spec.operation.late_side is not None and spec.source_column is not None and counters["late"]:
+            of_side = pc.equal(rows.column(spec.source_column), spec.operation.late_side).to_numpy(zero_copy_only=False)
+            taken |= (reasons == _LATE) & of_side
+        accepted = self._accepted(rows, times, gaps, taken, watermark_us, spans)
         out = np.flatnonzero((reasons > 0) & (reasons < _DROPPED))
         refused = self._refused(rows, out, times[out], _each(watermark_us, out), reasons[out])
         latest_late_us = UNSET

@@ -15,7 +15,7 @@ from krishiv_py.kernels.changes import join as table_join
 from krishiv_py.kernels.changes import table as tables
 from krishiv_py.kernels.changes import windowed as changed_windows
 from krishiv_py.kernels.columns.layout import Layout
-from krishiv_py.kernels.joins import asof, interval, windowed
+from krishiv_py.kernels.joins import asof, interval, rules, windowed
 from krishiv_py.kernels.patterns import operator as patterns
 from krishiv_py.kernels.process import operator as process
 from krishiv_py.kernels.results import StepResult, WindowOperator
@@ -158,6 +158,7 @@ _PLAIN: Final[dict[str, Made]] = {
     "running aggregate": ("aggregates without a window", lambda spec: running.RunningOperator(spec)),
     "as-of join": ("as-of join", lambda spec: asof.AsofOperator(spec)),
     "versioned join": ("versioned join", lambda spec: asof.VersionedOperator(spec)),
+    "rules": ("rules", lambda spec: rules.RulesOperator(spec)),
     "window join": ("window join", lambda spec: windowed.WindowJoinOperator(spec)),
     "interval join": ("interval join", lambda spec: interval.IntervalJoinOperator(spec)),
 }

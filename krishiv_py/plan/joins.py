@@ -38,7 +38,7 @@ from krishiv_py.plan.operation import LATER, LateBy, Operation, OperationTraits,
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.sides import JOIN_TYPES as JOIN_TYPES
-from krishiv_py.plan.sides import JoinColumns
+from krishiv_py.plan.sides import RIGHT, JoinColumns
 from krishiv_py.plan.sides import JoinType as JoinType
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
@@ -210,6 +210,49 @@ class VersionedJoin(AsofJoin):
 
     def warnings(self) -> tuple[str, ...]:
         return ("the last version of every key of the table stays in state: set a state TTL where keys go out of use",)
+
+
+RULE: Final = "rule"
+"""What the columns of a rule are called by in its condition: ``rule.limit``."""
+BAD_RULE: Final = "bad_rule"
+"""The reason of rules among late rows whose condition cannot be read, or is none over the rows."""
+
+
+@attrs.frozen
+class RulesJoin(VersionedJoin):
+    """Every left row meets the versions of rules that were valid at its time, and whose condition holds (SEMANTICS §16.10).
+
+    Attributes
+    ----------
+    rules : tuple of (str, str)
+        The columns of a rule, as its condition calls them, and in the common layout.
+    key : tuple of str
+        Those that tell rules apart, in the common layout.
+    condition : str
+        The column that holds the condition of a rule, as a text.
+    """
+
+    kind: ClassVar[str] = "rules"
+    late_side: ClassVar[str | None] = RIGHT
+    rules: tuple[tuple[str, str], ...] = ()
+    key: tuple[str, ...] = ()
+    condition: str = ""
+
+    @property
+    def unshown(self) -> tuple[str, ...]:
+        """Return the columns of right rows that are not columns of results."""
+        others = (inside for _, inside in self.rules if inside not in self.sides.right)
+        return (*others, self.change, *self.sequence)
+
+    def identity(self) -> dict[str, str]:
+        return {"how": repr(self.how), "sequence": repr(bool(self.sequence)), "condition": repr(self.condition)}
+
+    def describe(self) -> str:
+        by = ", of one time the largest sequence" if self.sequence else ""
+        return f"{self.how} join with the rules that are valid at the time of a row, by their {self.condition}{by}"
+
+    def warnings(self) -> tuple[str, ...]:
+        return ("the last version of every rule stays in state, and all rows go through one bucket",)
 
 
 @attrs.frozen

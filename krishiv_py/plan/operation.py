@@ -170,6 +170,8 @@ class Operation:
         knows, its time as under ``"event"``, or nothing.
     handled : {"", "events", "results"}
         Whether a user's handler gets the events of its windows, and whether it gives their results instead of aggregates.
+    late_side : str or None
+        The side of a join whose late rows are told, and taken nevertheless: they count for rows that are not decided.
     moves : bool
         Whether a result may get other bounds, or be gone, once it was given.
     condition : Expr or None
@@ -190,6 +192,7 @@ class Operation:
     condition = cast("Expr | None", None)
     state = cast("RecordClass | None", None)
     handled: ClassVar[Handled] = ""
+    late_side: ClassVar[str | None] = None
     moves: ClassVar[bool] = False
 
     @staticmethod

@@ -179,7 +179,7 @@ def _capped(shape: Mapping[str, Any]) -> bool:
     return bool(shape["fixed"].get("window max_duration_us", "None") != "None")
 
 
-_JOINS_THAT_WAIT: Final = ("window join", "as-of join", "versioned join")
+_JOINS_THAT_WAIT: Final = ("window join", "as-of join", "versioned join", "rules")
 
 
 def _sums(shape: Mapping[str, Any]) -> bool:

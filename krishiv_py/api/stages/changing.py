@@ -55,9 +55,7 @@ if TYPE_CHECKING:
 class TableMethods(OptionMethods):
     """A stage whose rows can be aggregated without a window."""
 
-    def agg(
-        self, *aggs: Expr | Sequence[Expr], changes: Literal["net", "each"] = "net", **named: Expr
-    ) -> ResultStream:
+    def agg(self, *aggs: Expr | Sequence[Expr], changes: Literal["net", "each"] = "net", **named: Expr) -> ResultStream:
         """Aggregate all rows of each key so far, without a window (SEMANTICS §16.5).
 
         Results are a table with a row for each key. They change in the batch that brings a row of the key: the row of before is

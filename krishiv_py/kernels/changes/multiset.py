@@ -58,9 +58,7 @@ class RowLogOperator(TableOperator):
             self._table(bucket).write(touched.keys, touched.hashes, now > 0, [pa.array(now)], touched.order)
             net = np.flatnonzero(now != before)
             given = pick(self._rows(touched.keys), net)
-            results = signed_changes(
-                self.layout.result_schema, given, (now - before)[net], net, None, withdraws=self.withdraws
-            )
+            results = signed_changes(self.layout.result_schema, given, (now - before)[net], net, None, withdraws=self.withdraws)
         counters = {"refused_changes": sum(part.num_rows for part in late)} if late else {}
         return TableChange(results, late, counters)
 

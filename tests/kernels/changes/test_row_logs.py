@@ -21,7 +21,8 @@ DDL = "op string, k string, v double"
 def _changes(draw: random.Random, n: int) -> Rows:
     values = (0.0, -0.0, 1.5, math.nan, None)
     return [
-        {"op": draw.choice(("+I", "+U", "-U", "-D", "-D")), "k": draw.choice(("x", None)), "v": draw.choice(values)} for _ in range(n)
+        {"op": draw.choice(("+I", "+U", "-U", "-D", "-D")), "k": draw.choice(("x", None)), "v": draw.choice(values)}
+        for _ in range(n)
     ]
 
 

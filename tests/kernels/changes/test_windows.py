@@ -340,10 +340,14 @@ def test_another_lateness_and_emission_after_a_savepoint(was: tuple[int, Any], n
         return results.select("k", "window_start", "n", "s", *(["op"] if emit == "retractions" else []))
 
     first_part = Driver(plan(*was))
-    given = first_part.send([{"op": "+I", "pk": pk, "k": "a", "v": pk, "at": at} for pk, at in ((1, 1), (2, 11), (3, 22))]).results
+    given = first_part.send(
+        [{"op": "+I", "pk": pk, "k": "a", "v": pk, "at": at} for pk, at in ((1, 1), (2, 11), (3, 22))]
+    ).results
     second_part = Driver(plan(*now), savepoint=first_part.savepoint(str(tmp_path / "s")))
     rows = given.to_pylist()
-    rows += second_part.send([{"op": "+U", "pk": 3, "k": "a", "v": 9, "at": 24}, {"op": "-D", "pk": 2, "at": 24}]).results.to_pylist()
+    rows += second_part.send(
+        [{"op": "+U", "pk": 3, "k": "a", "v": 9, "at": 24}, {"op": "-D", "pk": 2, "at": 24}]
+    ).results.to_pylist()
     rows += second_part.close().results.to_pylist()
     late = second_part.progress.stages["stage 2"].late.get("late", 0)
     assert _folded(rows) == counted(
