@@ -689,8 +689,8 @@ class JoinMethods(OptionMethods):
         Parameters
         ----------
         rules : ResultStream
-            A table whose changes have event time: ``changes.watermark("since", "5 s").from_changelog("upsert", key="rule_id")``,
-            without steps after it.
+            A table whose changes have event time, without steps after it:
+            ``changes.watermark("since", "5 s").from_changelog("upsert", key="rule_id")``.
         condition : str
             The column of rules that holds the condition.
         how : {"inner", "left"}
@@ -751,7 +751,7 @@ class JoinMethods(OptionMethods):
             sequence=tuple(sequence),
             rules=tuple((name, inside[name]) for name in own),
             key=tuple(inside[name] for name in stage.keys),
-            condition=condition,
+            condition_column=condition,
         )
         return self._joined(right, (one, other), join, None, every, (RIGHT,))
 

@@ -228,7 +228,7 @@ class RulesJoin(VersionedJoin):
         The columns of a rule, as its condition calls them, and in the common layout.
     key : tuple of str
         Those that tell rules apart, in the common layout.
-    condition : str
+    condition_column : str
         The column that holds the condition of a rule, as a text.
     """
 
@@ -236,7 +236,7 @@ class RulesJoin(VersionedJoin):
     late_side: ClassVar[str | None] = RIGHT
     rules: tuple[tuple[str, str], ...] = ()
     key: tuple[str, ...] = ()
-    condition: str = ""
+    condition_column: str = ""
 
     @property
     def unshown(self) -> tuple[str, ...]:
@@ -245,11 +245,11 @@ class RulesJoin(VersionedJoin):
         return (*others, self.change, *self.sequence)
 
     def identity(self) -> dict[str, str]:
-        return {"how": repr(self.how), "sequence": repr(bool(self.sequence)), "condition": repr(self.condition)}
+        return {"how": repr(self.how), "sequence": repr(bool(self.sequence)), "condition": repr(self.condition_column)}
 
     def describe(self) -> str:
         by = ", of one time the largest sequence" if self.sequence else ""
-        return f"{self.how} join with the rules that are valid at the time of a row, by their {self.condition}{by}"
+        return f"{self.how} join with the rules that are valid at the time of a row, by their {self.condition_column}{by}"
 
     def warnings(self) -> tuple[str, ...]:
         return ("the last version of every rule stays in state, and all rows go through one bucket",)

@@ -138,11 +138,11 @@ def check_followed(node: Stage, operation: Operation | None = None) -> None:
         For results without event time, and results that change.
     """
     tables = operation is not None and operation.takes_changes
-    timed = operation is not None and operation.nature.opens_windows
-    untimed = operation is not None and (operation.takes_changes or operation.gives_table) and not timed
+    window = operation if operation is not None and operation.nature.opens_windows else None
+    untimed = operation is not None and (operation.takes_changes or operation.gives_table) and window is None
     changes = node.options.emit_mode == "retractions"
-    if timed and changes and (node.operation.gives_table or not tables):
-        _check_windows_over(node, operation)
+    if window is not None and changes and (node.operation.gives_table or not tables):
+        _check_windows_over(node, window)
         return
     if node.operation.gives_table and not (tables and changes):
         taken = "" if operation is None else f" before {operation.describe()}"

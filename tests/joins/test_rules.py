@@ -157,7 +157,7 @@ def test_r5_a_rule_over_a_column_that_rows_have_no_more_is_named(tmp_path: Path)
     driver.send({"right": [_rule(7, "n > 5", 10)]})
     path = driver.savepoint(str(tmp_path / "s"))
     later = Driver(_plan(stream_of("id bigint, who string, at bigint"), stream_of(RULES)), savepoint=path)
-    with pytest.raises(Exception, match="does not fit the rows any more.*'n > 5'.*7"):
+    with pytest.raises(Exception, match=r"does not fit the rows any more.*'n > 5'.*7"):
         later.send({"left": [{"id": 1, "at": 20}]})
         later.close()
 
@@ -260,7 +260,7 @@ def test_wrong_calls() -> None:
         events.with_rules(rules, "most")
     with pytest.raises(ColumnError):
         events.with_rules(rules, "text")
-    with pytest.raises(PlanError, match="called rule.x"):
+    with pytest.raises(PlanError, match="are called rule"):
         events.with_column("rule", "n").with_rules(rules)
     with pytest.raises(PlanError):
         events.with_rules(rules, how="full")

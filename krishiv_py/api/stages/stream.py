@@ -426,8 +426,8 @@ class Stream(RunMethods, ShownInALine):
         step, schema = looked_up(self.schema, table, on, columns, how, validity, at, reload)
         return self._then(MapBatches(self._node, step, schema))
 
-    def agg(self, *aggs: Expr | Sequence[Expr], **named: Expr) -> ResultStream:
-        """Aggregate all rows so far, `aggs` and `named` ones, to one row: see :meth:`KeyedStream.agg`.
+    def agg(self, *aggs: Expr | Sequence[Expr], changes: Literal["net", "each"] = "net", **named: Expr) -> ResultStream:
+        """Aggregate all rows so far, `aggs` and `named` ones, to one row, with `changes`: see :meth:`KeyedStream.agg`.
 
         Examples
         --------
@@ -436,7 +436,7 @@ class Stream(RunMethods, ShownInALine):
         >>> Driver(stream_of("n bigint").agg(count())).send([{"n": 1}, {"n": 2}]).results.to_pylist()
         [{'count': 2, 'op': '+I'}]
         """
-        return untimed(self).agg(*aggs, **named)
+        return untimed(self).agg(*aggs, changes=changes, **named)
 
     def join(
         self, right: TableSide, on: On | None = None, *, how: JoinType = "inner", suffixes: Suffixes | None = None

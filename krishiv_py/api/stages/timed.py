@@ -443,8 +443,8 @@ class KeyedUntimedStream(ShownInALine):
     def _said(self) -> list[str]:
         return [*self._stream._said(), f"by {some(self.keys)}"]
 
-    def agg(self, *aggs: Expr | Sequence[Expr], **named: Expr) -> ResultStream:
-        """Aggregate all rows of each key so far, `aggs` and `named` ones, without a window: see :meth:`KeyedStream.agg`.
+    def agg(self, *aggs: Expr | Sequence[Expr], changes: Literal["net", "each"] = "net", **named: Expr) -> ResultStream:
+        """Aggregate all rows of each key so far, `aggs` and `named` ones, without a window, with `changes`: see :meth:`KeyedStream.agg`.
 
         Examples
         --------
@@ -454,7 +454,7 @@ class KeyedUntimedStream(ShownInALine):
         >>> Driver(visits).send([{"user": "ann"}, {"user": "ann"}]).results.to_pylist()
         [{'user': 'ann', 'count': 2, 'op': '+I'}]
         """
-        return self._as_table().agg(*aggs, **named)
+        return self._as_table().agg(*aggs, changes=changes, **named)
 
     def join(
         self, right: TableSide, on: On | None = None, *, how: JoinType = "inner", suffixes: Suffixes | None = None

@@ -1,8 +1,8 @@
 """Windows over rows that change (SEMANTICS §16.6): a change enters the windows of its own row's time.
 
-The rows of windows that have not left stay in state, equal ones once with their number: so a row can be taken back, and one that
-is not there is counted. A batch reads the windows that it has rows of, and those that are due. What was given before is what
-their rows of before come to, so results are not kept::
+The rows of windows that have not left stay in state, equal ones once with their number: so a row can be taken back, and one
+that is not there is counted. A batch reads the windows that it has rows of, and those that are due. What was given before is
+what their rows of before come to, so results are not kept::
 
     windows       [0, 10) a: 1, 2     [10, 20) a: 5         W was 12, and is 15
     batch         -U a 2 at 4         +U a 2 at 14          allowed lateness 10

@@ -1,9 +1,9 @@
 """Rules as a stream (SEMANTICS §16.10): each row meets the rules that are valid at its time, and whose condition holds.
 
 A rule is a row of a table of changes; state has its versions, each valid from its time on until before the next one of its key.
-Conditions are texts. They are read and checked as they arrive, and evaluated column by column, equal ones once for all rules that
-have them. Where a condition names columns of its rule, pairs of a row and a rule are evaluated; of those only the ones that an
-equality such as ``user = rule.who`` lets through::
+Conditions are texts. They are read and checked as they arrive, and evaluated column by column, equal ones once for all rules
+that have them. Where a condition names columns of its rule, pairs of a row and a rule are evaluated; of those only the ones that
+an equality such as ``user = rule.who`` lets through::
 
     rules    a: n > 5 from 10, n > 8 from 20       b: n = rule.wanted (7) from 0
     rows     n 7 at 12: a, b                       n 7 at 25: b
@@ -68,7 +68,7 @@ class RulesOperator(JoinOperator):
         working = self.layout.working
         self.schemas = tuple(self.schema_of(half) for half in self.halves)
         self.change, self.sequence = working[join.change], [working[name] for name in join.sequence]
-        self.condition = working[dict(join.rules)[join.condition]]
+        self.condition = working[dict(join.rules)[join.condition_column]]
         self.key = [working[name] for name in join.key]
         self.of_rule = {name: working[inside] for name, inside in join.rules}
         self.of_row = {name: working[name] for name in join.sides.left}
@@ -225,9 +225,8 @@ class RulesOperator(JoinOperator):
             mine_column = pick(versions.rows[self.of_rule[equal[1]]], mine)
             column = due[self.of_row[equal[0]]]
             if column.type == mine_column.type and not pa.types.is_nested(column.type):
-                codes = group(
-                    [pa.chunked_array([*column.chunks, *mine_column.chunks], column.type)], len(times) + len(mine)
-                ).ids
+                both = pa.chunked_array([*column.chunks, *mine_column.chunks], column.type)
+                codes = group([both], len(both)).ids
                 own, theirs = codes[: len(times)], codes[len(times) :]
                 order, width = stable_order(own), len(times) + 1
                 places = own[order] * width + order  # rows lie by time, so within a code their numbers ascend
