@@ -187,7 +187,7 @@ class FrameSource(SourceNode):
 
 @attrs.frozen(eq=False)
 class UnionSource(SourceNode):
-    """Several streams as one; a column names the stream a row came from. Those of a join may be results of stages."""
+    """Several streams as one; a column names the stream a row came from. Those of a join, or connected ones, may be results."""
 
     title: ClassVar[str] = "Union"
     parts: tuple[tuple[str, Node], ...]

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -219,6 +220,26 @@ def both(
     )
     union = UnionSource(parts, columns.side, merged, bounded)
     return JoinInput(Watermark(union, TIME, spec, columns.side), left.keys, columns)
+
+
+def side_by_side(
+    streams: Mapping[str, tuple[Node, Sequence[tuple[str, Expr]]]], rows: pa.Schema, source_column: str
+) -> UnionSource:
+    """Return several streams as one, each with what its columns of `rows` are; those that are results keep their order."""
+    own: dict[str, dict[str, str]] = {}
+    in_order: list[pa.Field] = []
+    for name, (node, _) in streams.items():
+        schema = source_of(node).schema
+        own[name] = {order_name(len(in_order) + n): old for n, old in enumerate(in_order_of(schema.names))}
+        in_order += [pa.field(new, schema.field(old).type) for new, old in own[name].items()]
+    parts = []
+    for name, (node, columns) in streams.items():
+        places: list[tuple[str, Expr]] = [
+            (f.name, Col(own[name][f.name]) if f.name in own[name] else Cast(Lit(None), f.type)) for f in in_order
+        ]
+        parts.append((name, Project(node, (*columns, *places), picks=True, aligns=True)))
+    merged = pa.schema([*rows, pa.field(source_column, pa.string()), *in_order])
+    return UnionSource(tuple(parts), source_column, merged, all(source_of(node).bounded for node, _ in streams.values()))
 
 
 def tables_together(left: Side, right: Side, columns: JoinColumns) -> JoinInput:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import random
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +11,7 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from krishiv_py import Context, MemorySink, PlanError, SchemaError, Session, SideOutputLateEventHandler, connect, count
+from krishiv_py import Context, MemorySink, PlanError, SchemaError, Session, SideOutputLateEventHandler, connect, count, sum
 from krishiv_py.testing import Driver, stream_of
 from tests.examples import scaled
 
@@ -95,9 +96,9 @@ def _given(table: pa.Table) -> list[tuple[Any, ...]]:
     return sorted((tuple(row[n] for n in ("at", "user", "amount", "city", "tags")) for row in table.to_pylist()), key=repr)
 
 
-def _run(session: Session, batches: list[dict[str, list[dict[str, Any]]]], folder: Path) -> pa.Table:
+def _run(session: Session, batches: list[dict[str, list[dict[str, Any]]]], folder: Path, connected: Any = _plan) -> pa.Table:
     (moved, to_moved), (bought, to_bought) = session.memory_stream(MOVED), session.memory_stream(BOUGHT)
-    sink, plan = MemorySink(), _plan(moved, bought)
+    sink, plan = MemorySink(), connected(moved, bought)
     for half in (batches[:3], batches[3:]):
         query = plan.start(sink, checkpoint=folder)
         for batch in half:
@@ -153,6 +154,103 @@ def test_other_stages_take_connected_streams() -> None:
     assert driver.close().results["count"].to_pylist() == [2]
 
 
+class Doubled:
+    """Gives each purchase twice, so that results of one time have an order."""
+
+    def on_row(self, row: Any, state: Any, ctx: Context) -> Any:
+        """Give the purchase."""
+        yield from ({"half": half, "of": row.amount} for half in (1, 2))
+
+
+class Told:
+    """Gives what came, with its number."""
+
+    def on_total(self, row: Any, state: Count, ctx: Context) -> Any:
+        """Give a total of a window."""
+        yield from self.said(f"total {row.total}", state)
+
+    def on_doubled(self, row: Any, state: Count, ctx: Context) -> Any:
+        """Give a result of a process function."""
+        yield from self.said(f"{row.of} {row.half}", state)
+
+    def on_moved(self, row: Any, state: Count, ctx: Context) -> Any:
+        """Give a row of a source."""
+        yield from self.said(row.city, state)
+
+    def said(self, text: str, state: Count) -> Any:
+        """Give a text."""
+        state.n += 1
+        yield {"text": text, "n": state.n}
+
+
+@attrs.define
+class Count:
+    """How many rows there were."""
+
+    n: int = 0
+
+
+def _of_results(moved: Any, bought: Any) -> Any:
+    keyed = bought.watermark("day", 5).key_by("buyer")
+    total = keyed.tumbling_window(10).agg(sum("amount").alias("total"))
+    doubled = keyed.process(Doubled(), returns="half bigint, of bigint")
+    streams = {"total": total.key_by("buyer"), "doubled": doubled.key_by("buyer")}
+    return connect(**streams, moved=moved.watermark("at", 3).key_by("user")).process(
+        Told(), returns="text string, n bigint", state=Count
+    )
+
+
+def _told(batches: list[dict[str, list[dict[str, Any]]]]) -> list[tuple[Any, ...]]:
+    """Return the results by hand: of equal time by the names of the streams, then as the stage before gave them."""
+    rows = [(r["at"], "moved", r["user"], [r["city"]]) for b in batches for r in b["moved"]]
+    bought = [r for b in batches for r in b["bought"]]
+    rows += [(r["day"], "doubled", r["buyer"], [f"{r['amount']} 1", f"{r['amount']} 2"]) for r in bought]
+    for buyer, start in {(r["buyer"], r["day"] // 10 * 10) for r in bought}:
+        amounts = [r["amount"] for r in bought if r["buyer"] == buyer and r["day"] // 10 * 10 == start]
+        rows.append((start + 9, "total", buyer, [f"total {builtins.sum(amounts)}"]))
+    wanted, counts = [], dict[str, int]()
+    for at, _, user, texts in sorted(rows, key=lambda row: row[:2]):
+        for text in texts:
+            counts[user] = counts.get(user, 0) + 1
+            wanted.append((at, user, text, counts[user]))
+    return sorted(wanted, key=repr)
+
+
+def _texts(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row[n] for n in ("window_time", "buyer", "text", "n")) for row in table.to_pylist()), key=repr)
+
+
+@pytest.mark.parametrize("seed", range(scaled(20)))
+def test_results_of_stages_are_connected(seed: int) -> None:
+    batches = _drawn(seed)
+    driver = Driver(_of_results(stream_of(MOVED), stream_of(BOUGHT)))
+    tables = list[pa.Table]()
+    for number, batch in enumerate(batches):
+        tables.append(driver.send({"total": batch["bought"], "moved": batch["moved"]}).results)
+        driver = driver.restarted() if number == seed % 6 else driver
+    assert _texts(pa.concat_tables([*tables, driver.close().results])) == _told(batches)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_are_connected_in_process(workers: int, tmp_path: Path) -> None:
+    with Session.in_process(workers=workers) as session:
+        assert _texts(_run(session, _drawn(4), tmp_path, _of_results)) == _told(_drawn(4))
+
+
+@pytest.mark.spark
+def test_results_are_connected_on_spark(session: Session, tmp_path: Path) -> None:
+    assert _texts(_run(session, _drawn(5), tmp_path, _of_results)) == _told(_drawn(5))
+
+
+def test_a_bounded_run_connects_results(tmp_path: Path) -> None:
+    with Session.in_process() as session:
+        (moved, to_moved), (bought, to_bought) = session.memory_stream(MOVED), session.memory_stream(BOUGHT)
+        for batch in _drawn(6):
+            to_moved.send(batch["moved"])
+            to_bought.send(batch["bought"])
+        assert _texts(_of_results(moved, bought).collect()) == _told(_drawn(6))
+
+
 def _keyed(ddl: str = MOVED, lag: Any = 0) -> Any:
     return stream_of(ddl).watermark("at", lag).key_by("user")
 
@@ -177,9 +275,14 @@ class Timers:
         (lambda: connect(a=_keyed()), PlanError, "connect takes several keyed streams by name"),
         (lambda: connect(a=_keyed(), b=cast(Any, stream_of(MOVED))), PlanError, "'b' is no keyed stream"),
         (
-            lambda: connect(a=_keyed(), b=_keyed().tumbling_window(5).agg(count()).key_by("user")),
+            lambda: connect(a=_keyed(), b=_keyed().tumbling_window(5).agg(count()).emit("retractions").key_by("user")),
             PlanError,
-            "'b' is a stream of results",
+            "results that change cannot go into another stage",
+        ),
+        (
+            lambda: connect(a=_keyed(), b=stream_of(MOVED).latest("user", by="at").key_by("user")),
+            PlanError,
+            "a table that changes goes into aggregates, joins and first rows only",
         ),
         (lambda: connect(a=_keyed(), b=_keyed().allowed_lateness(5)), PlanError, "'b' has options of its own"),
         (

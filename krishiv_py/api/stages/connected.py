@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pyarrow as pa
 
 from krishiv_py.api.computed import visible
-from krishiv_py.api.sources import union_of
+from krishiv_py.api.planning import check
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import PlanError, SchemaError, shown
 from krishiv_py.plan.expressions.expr import col, lit
 from krishiv_py.plan.nodes import Stage, source_of
-from krishiv_py.plan.options.late import DefaultLateEventHandler
+from krishiv_py.plan.options.late import DefaultLateEventHandler, one_handler
 from krishiv_py.plan.options.query import ExplicitOptions
-from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
+from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, RowsClock, WatermarkSpec
+from krishiv_py.plan.schema import without_order
+from krishiv_py.plan.sides import side_by_side
 from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
@@ -78,12 +81,13 @@ def connect(**streams: KeyedStream) -> ConnectedStream:
     Parameters
     ----------
     **streams : KeyedStream
-        The streams by name, with keys of the same number and types. Columns of one name have one type.
+        The streams by name, of sources or results of stages, with keys of the same number and types. Columns of one name have
+        one type.
 
     Raises
     ------
     PlanError
-        For what is no keyed stream of a source, other keys, several clocks, and streams with options of their own.
+        For what is no keyed stream, other keys, several clocks, and streams with options of their own.
     SchemaError
         For columns of one name with two types.
 
@@ -118,18 +122,29 @@ def connect(**streams: KeyedStream) -> ConnectedStream:
     time, keys = first._draft.input.column, first._draft.keys
     renamed = {name: _like_first(name, stream, keys, time) for name, stream in streams.items()}
     parts = _of_equal_columns(renamed, [*keys, time])
-    clocks = {stream._draft.input.spec.clock for stream in streams.values()}
-    if len(clocks) > 1:
-        hint = "give each watermark the same clock"
-        raise PlanError("the streams go by several clocks", got=shown(sorted(map(str, clocks))), hint=hint)
-    marks = MultiSourceWatermarkSpec.new(clock=clocks.pop())
+    marks = MultiSourceWatermarkSpec.new(clock=_clock_of(streams.values()))
     for name, stream in streams.items():
         spec = stream._draft.input.spec
         assert isinstance(spec, WatermarkSpec)
         marks = marks.source(name, WatermarkSpec(spec.lag_us))
-    union = union_of(parts, SOURCE, first._runner)
-    keyed = union.with_watermark(marks, time, source_column=SOURCE).key_by(*keys)
+    rows = next(iter(parts.values())).schema
+    hint = "name one behind it instead: connect(...).with_late_event_handler(...)"
+    late = one_handler((stream._own_late_handler for stream in parts.values()), "connected streams", hint)
+    laid_out = {name: (stream._node, [(n, col(n)) for n in rows.names]) for name, stream in parts.items()}
+    union = side_by_side(laid_out, rows, SOURCE)
+    merged = Stream(union, without_order(union.schema), first._runner, late)
+    keyed = merged.with_watermark(marks, time, source_column=SOURCE).key_by(*keys)
     return ConnectedStream(keyed._draft, keyed._runner)
+
+
+def _clock_of(streams: Iterable[KeyedStream]) -> RowsClock | None:
+    """Return what rows of the streams are classified by; results of a stage are classified by nothing."""
+    marks = [stream._draft.input for stream in streams]
+    clocks = {mark.spec.clock for mark in marks if not isinstance(source_of(mark.input), Stage)}
+    if len(clocks) > 1:
+        hint = "give each watermark the same clock"
+        raise PlanError("the streams go by several clocks", got=shown(sorted(map(str, clocks))), hint=hint)
+    return next(iter(clocks), None)
 
 
 def _check(name: str, stream: object) -> None:
@@ -138,9 +153,9 @@ def _check(name: str, stream: object) -> None:
         hint = 'write .watermark("at", "5 s").key_by("user") on it'
         raise PlanError(f"{name!r} is no keyed stream", got=type(stream).__name__, hint=hint)
     draft = stream._draft
-    if isinstance(source_of(draft.input.input), Stage):
-        then, hint = "its rows have the watermark of a stage", "connect streams of sources, or write a join"
-        raise PlanError(f"{name!r} is a stream of results", got=type(stream).__name__, then=then, hint=hint)
+    source = source_of(draft.input.input)
+    if isinstance(source, Stage):
+        check.check_followed(source)
     spec = draft.input.spec
     if not isinstance(spec, WatermarkSpec) or spec != WatermarkSpec(spec.lag_us, clock=spec.clock):
         hint = f'write .watermark("{draft.input.column}", "5 s") on it'
