@@ -91,6 +91,8 @@ class LookupTable:
         How old it gets before it is loaded again, µs.
     driver_only : bool
         Whether only the driver can load it: through Spark, or by a function that cannot be sent to tasks.
+    what : str
+        The table for people, in errors.
     token : str
         Tells tables apart, in every process.
     """
@@ -100,6 +102,7 @@ class LookupTable:
     load: Callable[[], Any] | None = None
     reload_us: int | None = None
     driver_only: bool = False
+    what: str = "the table of a lookup_join"
     token: str = attrs.field(factory=lambda: uuid.uuid4().hex)
 
     def __attrs_post_init__(self) -> None:
@@ -166,8 +169,7 @@ class LookupTable:
             columns = ", ".join(f"{f.name} {type_text(f.type)}" for f in list(self.schema)[:20])
             hint = f"let it return a pyarrow.Table with the columns {columns}"
             reason = str(problem) if isinstance(problem, fit.MisfitError) else failure_text(problem)
-            what = "the table of a lookup_join cannot be loaded"
-            raise SourceError(what, got=reason, hint=hint) from problem
+            raise SourceError(f"{self.what} cannot be loaded", got=reason, hint=hint) from problem
 
     def __getstate__(self) -> dict[str, Any]:
         """As it travels to the tasks: the table as one Arrow stream."""

@@ -21,9 +21,10 @@ from typing import ClassVar, Final
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from krishiv_py.arrays.grouping import group_rows, key_hashes, normal_key
-from krishiv_py.arrays.types import Ints, Mask, flags, pick
+from krishiv_py.arrays.types import Ints, Mask, flags_at, pick
 from krishiv_py.kernels.columns.layout import TIME, whole
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import NEVER, KeyRows, OrderedOperator, OrderedStep, in_result_order
@@ -37,6 +38,7 @@ from krishiv_py.plan.options.watermarks import WatermarkSpec
 
 _SEEN, _SINCE, _REPORTED, _LISTED = "__seen", "__since", "__reported", "__listed"
 _STATES: Final = pa.array(["absent", "recovered", "forgotten", "no_input", "input"])
+_REMOVED, _ADDED, _BAD, _ROW = range(4)
 _ABSENT, _RECOVERED, _FORGOTTEN, _NO_INPUT, _INPUT = range(5)
 
 
@@ -67,12 +69,8 @@ class AbsenceOperator(OrderedOperator):
         super().__init__(spec, values, in_time=not self.by_clock)
         self.announced = None if operation.announced is None else self.layout.own_names[0]
         self.version = 0
-        if operation.expected is not None:
-            pairs = zip(spec.keys, self.names, strict=True)
-            self.expected = pa.table({name: normal_key(whole(operation.expected[key])) for key, name in pairs})
-            self.expected_hashes = key_hashes(list(self.expected.columns), self.expected.num_rows)
-            digest = hashlib.sha256(np.sort(self.expected_hashes).tobytes()).digest()
-            self.version = int.from_bytes(digest[:7], "little")
+        """A number of the keys that are expected, other for other keys."""
+        self.of_version: object = None
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
@@ -87,7 +85,10 @@ class AbsenceOperator(OrderedOperator):
     def begin_step(self, step: OrderedStep) -> None:
         """See that the keys that are expected are those of now, once it is known since when."""
         bucket = step.bucket
-        if self.operation.expected is None or ExpectedKeys.of(bucket).expected_keys == self.version:
+        if self.operation.expected is None:
+            return
+        self._follow_list(*self.operation.expected())
+        if ExpectedKeys.of(bucket).expected_keys == self.version:
             return
         start = self._start(step)
         if start is None:
@@ -108,6 +109,17 @@ class AbsenceOperator(OrderedOperator):
         places, never = np.flatnonzero(new), np.full(n, NEVER)
         step.add(pick(keys, places), hashes[places], numbers, *((never, first) if self.by_clock else (first, never)))
         ExpectedKeys(self.version).store(bucket)
+
+    def _follow_list(self, version: object, listed: pa.Table) -> None:
+        """See that the keys are those of a version of the list."""
+        if version == self.of_version:
+            return
+        pairs = zip(self.layout.spec.keys, self.names, strict=True)
+        keys = pa.table({name: normal_key(whole(listed[key])) for key, name in pairs})
+        self.expected = pick(keys, group_rows(self.names, keys).first)
+        self.expected_hashes = key_hashes(list(self.expected.columns), self.expected.num_rows)
+        digest = hashlib.sha256(np.sort(self.expected_hashes).tobytes()).digest()
+        self.version, self.of_version = int.from_bytes(digest[:7], "little"), version
 
     def _first_us(self) -> int:
         """Return how long after it was seen last something is due of a key that is not absent."""
@@ -131,27 +143,30 @@ class AbsenceOperator(OrderedOperator):
         seen, since, reported = (keys.numbers(name, UNSET) for name in (_SEEN, _SINCE, _REPORTED))
         listed = np.maximum(keys.numbers(_LISTED, 0), 0)
         base = np.where(seen != UNSET, seen, np.where(since != UNSET, since - operation.after_us, reported))
-        if self.announced is not None:
-            keys, rows, base, reported = self._announced(keys, rows, base, reported, step)
         upto = step.moment.newest_us if step.ended else step.due_us
+        kinds, late = np.full(rows.num_rows, _ROW), None
+        if self.announced is not None:
+            keys, rows, kinds, late = self._changes_of_list(keys, rows, base, step)
         if self.by_clock:
             now = step.moment.now_us or 0
             upto = UNSET if step.ended else now
-            came = np.diff(keys.begins) > 0
+            came, dropped_now, named = self._by_clock(keys, kinds)
+            base, seen, since, reported = (np.where(dropped_now, UNSET, x) for x in (base, seen, since, reported))
+            new = named & (base == UNSET) & ~came
+            base, reported = np.where(new, now, base), np.where(new, now, reported)
             back = np.flatnonzero(came & (since != UNSET))
             if operation.recovered:
                 results.add(back, np.full(len(back), now), _RECOVERED, since[back], seen[back])
             seen, base = np.where(came, now, seen), np.where(came, now, base)
             since, reported = np.where(came, UNSET, since), np.where(came, UNSET, reported)
-            keys, rows = attrs.evolve(keys, begins=np.zeros(keys.n + 1, np.int64)), rows.slice(0, 0)
-        gaps = _Gaps.between(keys, rows, base, since, reported, upto, seen != UNSET)
+            keys, rows, kinds = attrs.evolve(keys, begins=np.zeros(keys.n + 1, np.int64)), rows.slice(0, 0), kinds[:0]
+        gaps = _Gaps.between(keys, rows, kinds, base, since, reported, upto, seen != UNSET)
         dropped = 0
         gaps.report(operation.after_us, operation.repeat_us, operation.forget_us, results)
         if operation.recovered:
             gaps.recover(results)
         last = gaps.last
-        seen, since, reported, gone = gaps.seen[last], gaps.since[last], gaps.reported[last], gaps.gone[last]
-        gone |= seen == UNSET
+        seen, since, reported, gone = gaps.seen[last], gaps.since[last], gaps.reported[last], gaps.gone[last] | ~gaps.watched[last]
         first = np.where(since == UNSET, seen + operation.after_us, NEVER)
         if operation.repeat_us is not None:
             first = np.where(since == UNSET, first, reported + operation.repeat_us)
@@ -174,20 +189,57 @@ class AbsenceOperator(OrderedOperator):
         order = in_result_order(keys.keys, self.names, of, times)
         leading = [pick(keys.keys[name], of[order]) for name in self.names]
         given = self._table(leading, [column[order] for column in (times, states, since, seen)], step.horizon)
-        return given, None, {"timers_dropped": dropped} if dropped else {}
+        return given, late, {"timers_dropped": dropped} if dropped else {}
 
-    def _announced(
-        self, keys: KeyRows, rows: pa.Table, base: Ints, reported: Ints, step: OrderedStep
-    ) -> tuple[KeyRows, pa.Table, Ints, Ints]:
-        """Take out the rows that announce keys; one that was not known is watched from then on."""
-        announces = flags(whole(rows[self.announced]))
-        begins, some = keys.begins, np.flatnonzero(np.diff(keys.begins))
-        times = np.full(rows.num_rows, step.moment.now_us or 0) if self.by_clock else rows[TIME].to_numpy()
-        new = some[announces[begins[some]] & (base[some] == UNSET)]
-        base, reported = base.copy(), reported.copy()
-        base[new] = reported[new] = times[begins[new]]
-        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(announces)])[begins]
-        return attrs.evolve(keys, begins=begins - before), rows.filter(pa.array(~announces)), base, reported
+    def order_ranks(self, rows: pa.Table) -> list[Ints]:
+        """See :class:`~krishiv_py.kernels.ordered.OrderedOperator`: changes of the list come before rows of their time."""
+        return [] if self.announced is None else [whole(rows[self.announced]).is_null().to_numpy(zero_copy_only=False)]
+
+    def _changes_of_list(
+        self, keys: KeyRows, rows: pa.Table, base: Ints, step: OrderedStep
+    ) -> tuple[KeyRows, pa.Table, Ints, pa.Table | None]:
+        """Take out the changes of the list of keys that change nothing; return what each row is, and changes that are none.
+
+        A key may have several changes in a step, and whether one changes anything follows from those before it: so the first
+        one of each key is looked at, then the second one.
+        """
+        kinds = pc.fill_null(whole(rows[self.announced]), _ROW).to_numpy().astype(np.int64)
+        bad = kinds == _BAD
+        late = None
+        if bad.any():
+            refused = rows.filter(pa.array(bad))
+            reasons = pa.array(np.full(refused.num_rows, "bad_op", object), pa.string())
+            late = self.late_table(refused, reasons, step.moment.watermark_us)
+        kept = ~bad
+        if not self.by_clock:
+            places = np.flatnonzero(kinds < _ROW)
+            of = np.searchsorted(keys.begins, places, side="right") - 1
+            number = np.arange(len(places)) - np.searchsorted(of, of)
+            times, start, after = rows[TIME].to_numpy(), base.copy(), keys.begins[:-1].copy()
+            for turn in range(int(number.max(initial=-1)) + 1):
+                at, key = places[number == turn], of[number == turn]
+                had_row = at > after[key]
+                start[key] = np.where(had_row, times[at - had_row], start[key])
+                known = start[key] != UNSET
+                if self.operation.forget_us is not None:
+                    known &= start[key] + self.operation.forget_us > times[at]
+                adds = kinds[at] == _ADDED
+                kept[at] = adds != known
+                start[key] = np.where(~adds, UNSET, np.where(known, start[key], times[at]))
+                after[key] = at + 1
+        if kept.all():
+            return keys, rows, kinds, late
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[keys.begins]
+        return attrs.evolve(keys, begins=before), rows.filter(pa.array(kept)), kinds[kept], late
+
+    def _by_clock(self, keys: KeyRows, kinds: Ints) -> tuple[Mask, Mask, Mask]:
+        """Return which keys have a row, which ones the list has left, and which ones it names, at the end of a batch."""
+        of, places = np.repeat(np.arange(keys.n), np.diff(keys.begins)), np.arange(len(kinds))
+        removed = np.full(keys.n, -1)
+        removed[of[kinds == _REMOVED]] = places[kinds == _REMOVED]
+        counts = places > removed[of]
+        came, named = (flags_at(of[counts & (kinds == kind)], keys.n) for kind in (_ROW, _ADDED))
+        return came, removed >= 0, named
 
     def _table(self, leading: list[pa.ChunkedArray], numbers: Sequence[Ints], horizon: int) -> pa.Table:
         """Return results: their times, states, since when, and when seen last.
@@ -278,49 +330,64 @@ class _Gaps:
         The last one of each key.
     shown : ndarray of int64
         When the key was seen last, as results show it: ``UNSET`` where it was only announced.
+    watched : ndarray of bool
+        Whether the key is watched in it.
     """
 
     def __init__(
-        self, of: Ints, seen: Ints, end: Ints, of_row: Mask, since: Ints, reported: Ints, last: Ints, shown: Ints
+        self,
+        of: Ints,
+        seen: Ints,
+        end: Ints,
+        of_row: Mask,
+        since: Ints,
+        reported: Ints,
+        last: Ints,
+        shown: Ints,
+        watched: Mask,
     ) -> None:
         self.of, self.seen, self.end, self.of_row, self.last, self.shown = of, seen, end, of_row, last, shown
+        self.watched = watched
         self.since, self.reported = since, reported
         self.gone = np.zeros(len(of), np.bool_)
 
     @classmethod
-    def between(cls, keys: KeyRows, rows: pa.Table, seen: Ints, since: Ints, reported: Ints, upto: int, by_row: Mask) -> _Gaps:
-        """Return those of the keys of a step; `by_row` says which were seen in a row before it."""
+    def between(
+        cls, keys: KeyRows, rows: pa.Table, kinds: Ints, seen: Ints, since: Ints, reported: Ints, upto: int, by_row: Mask
+    ) -> _Gaps:
+        """Return those of the keys of a step; `kinds` says what each row is, and `by_row` which keys a row has shown before."""
         times, begins = rows[TIME].to_numpy(), keys.begins
         known = seen != UNSET
-        counts = np.diff(begins) + known
+        alone = ~known & (np.diff(begins) == 0)
+        counts = np.diff(begins) + (known | alone)
         starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        of = np.repeat(np.arange(keys.n), counts)
-        begin, first, last = np.empty(len(of), np.int64), starts[:-1], starts[1:] - 1
-        from_rows = np.ones(len(of), np.bool_)
-        from_rows[first[known]] = False
+        of, n = np.repeat(np.arange(keys.n), counts), int(starts[-1])
+        begin, kind, first, last = np.zeros(n, np.int64), np.full(n, _ROW), starts[:-1], starts[1:] - 1
+        from_rows = np.ones(n, np.bool_)
+        from_rows[first[known | alone]] = False
         begin[first[known]] = seen[known]
-        begin[from_rows] = times
-        end, of_row = np.empty(len(of), np.int64), np.ones(len(of), np.bool_)
-        end[:-1] = begin[1:]
+        begin[from_rows], kind[from_rows] = times, kinds
+        kind[first[known & ~by_row]], kind[first[alone]] = _ADDED, _REMOVED
+        end, of_row = np.empty(n, np.int64), np.zeros(n, np.bool_)
+        end[:-1], of_row[:-1] = begin[1:], kind[1:] == _ROW
         of_row[last] = False
         end[last] = np.maximum(upto, begin[last])
-        absent_since, last_report = np.full(len(of), UNSET), np.full(len(of), UNSET)
+        absent_since, last_report = np.full(n, UNSET), np.full(n, UNSET)
         absent_since[first[known]], last_report[first[known]] = since[known], reported[known]
-        shown = begin.copy()
-        shown[first[known & ~by_row]] = UNSET
-        return cls(of, begin, end, of_row, absent_since, last_report, last, shown)
+        shown = np.where(kind == _ROW, begin, UNSET)
+        return cls(of, begin, end, of_row, absent_since, last_report, last, shown, kind != _REMOVED)
 
     def report(self, after: int, repeat: int | None, forget: int | None, results: _Results) -> None:
         """Report absences, and keys that are forgotten; nothing of these is reported from then on."""
-        over = np.full(len(self.of), NEVER) if forget is None else self.seen + forget
+        over = np.full(len(self.of), NEVER) if forget is None else np.where(self.watched, self.seen + forget, NEVER)
         self.gone = over <= self.end
         reach = np.where(self.gone, over, self.end)
-        absent = self.since != UNSET
+        absent, first = self.since != UNSET, np.where(self.watched, self.seen + after, NEVER)
         if repeat is None:
-            due = np.where(absent, NEVER, self.seen + after)
+            due = np.where(absent, NEVER, first)
             counts = (due <= reach).astype(np.int64)
         else:
-            due = np.where(absent, self.reported + repeat, self.seen + after)
+            due = np.where(absent, self.reported + repeat, first)
             counts = np.where(due <= reach, (reach - due) // repeat + 1, 0)
         some, again = np.flatnonzero(counts), repeat or 0
         self.since[some] = np.where(absent[some], self.since[some], due[some])

@@ -146,6 +146,10 @@ class OrderedOperator:
         """Take rows by key in settled order, and write what is kept of the keys; give results, late rows and counters."""
         raise NotImplementedError
 
+    def order_ranks(self, rows: pa.Table) -> list[Ints]:
+        """Return what orders rows of equal time before their arrival, what comes first last."""
+        return [ranks_of(whole(rows[name])) for name in reversed(self.order_columns)]
+
     def waiting_elsewhere(self, bucket: Bucket) -> int:
         """Return what waits in a bucket without a deadline."""
         return 0
@@ -310,8 +314,7 @@ class OrderedStep:
         arrived = rows[_ARRIVED].to_numpy()
         if not self.op.in_time:
             return np.lexsort((arrived, ids))
-        ranks = [ranks_of(whole(rows[name])) for name in reversed(self.op.order_columns)]
-        return np.lexsort((arrived, *ranks, rows[TIME].to_numpy(), ids))
+        return np.lexsort((arrived, *self.op.order_ranks(rows), rows[TIME].to_numpy(), ids))
 
     def write(self, keys: KeyRows, live: Mask, columns: list[pa.Array], first: Ints, by_clock: Ints | None = None) -> None:
         """Write what is kept of the keys, and see that each is looked at when its first deadline is due.

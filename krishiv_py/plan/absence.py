@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import attrs
@@ -23,7 +23,9 @@ STATE, SINCE, LAST_SEEN, MISSING = "state", "since", "last_seen", "missing"
 COLUMNS: Final = (STATE, SINCE, LAST_SEEN, MISSING)
 """The columns of results besides those of the key and the time."""
 ANNOUNCED: Final = f"{RESERVED}announced"
-"""The column that says which rows announce keys."""
+"""The column that says which rows change the list of keys: 1 for a new key, 0 for one that is gone, 2 for what is neither."""
+ExpectedKeys: TypeAlias = "Callable[[], tuple[object, pa.Table]]"
+"""Gives a version of a list of keys, and its rows."""
 EXPECTED: Final = "expected"
 """The state of a key of which no row has come, and that is not absent yet."""
 
@@ -53,10 +55,12 @@ class Absence(Operation):
         Whether keys are reported when the input ends, for deadlines beyond the largest event time.
     time : str
         The column of the event time.
-    expected : pyarrow.Table or None
-        Keys that are watched although no row of them has come.
+    expected : callable or None
+        Gives the keys that are watched although no row of them has come.
+    expected_text : str
+        These keys for people.
     announced : str or None
-        The column that says which rows announce a key, and show nothing of it.
+        The column that says which rows change the list of keys, and show no life.
     start_us : int or None
         Since when these keys are watched, µs; None: the first finite watermark, or the clock when the query begins.
     clock : {"event", "processing", "both"}
@@ -78,7 +82,8 @@ class Absence(Operation):
     recovered: bool = True
     at_end: AtEnd = "seen"
     time: str = ""
-    expected: pa.Table | None = None
+    expected: ExpectedKeys | None = None
+    expected_text: str = ""
     announced: str | None = None
     start_us: int | None = None
     clock: AbsenceClock = "event"
@@ -86,6 +91,10 @@ class Absence(Operation):
     @property
     def begins_everywhere(self) -> bool:
         return self.expected is not None
+
+    @property
+    def tables(self) -> tuple[Callable[[], object], ...]:
+        return () if self.expected is None else (self.expected,)
 
     @property
     def has_clock_deadlines(self) -> bool:
@@ -101,7 +110,7 @@ class Absence(Operation):
         again = "" if self.repeat_us is None else f", again every {show_us(self.repeat_us)}"
         gone = "" if self.forget_us is None else f", forgotten after {show_us(self.forget_us)}"
         clock = {"event": "", "processing": " of the clock", "both": ", or no input for so long"}[self.clock]
-        known = "" if self.expected is None else f", {self.expected.num_rows} of them expected"
+        known = "" if self.expected is None else f", {self.expected_text} expected"
         return f"keys without a row for {show_us(self.after_us)}{clock}{again}{gone}{known}"
 
     def warnings(self) -> tuple[str, ...]:
@@ -164,7 +173,8 @@ def absence(
     recovered: bool,
     at_end: AtEnd,
     time: str,
-    expected: pa.Table | None = None,
+    expected: ExpectedKeys | None = None,
+    expected_text: str = "",
     announced: str | None = None,
     start: TimePoint | None = None,
     clock: AbsenceClock = "event",
@@ -186,25 +196,31 @@ def absence(
         then = "a key would be forgotten before it is absent"
         hint = f'write forget_after="{show_us(after_us)}", or longer'
         raise DurationError("`forget_after` is shorter than `after`", got=show_us(forget_us), then=then, hint=hint)
-    return Absence(after_us, repeat_us, forget_us, recovered, at_end, time, expected, announced, start_us, clock)
+    return Absence(after_us, repeat_us, forget_us, recovered, at_end, time, expected, expected_text, announced, start_us, clock)
 
 
 def expected_keys(given: Mapping[str, Sequence[Any]], keys: Sequence[pa.Field]) -> pa.Table:
-    """Return keys that are expected in the types of the key, each once.
+    """Return keys that are expected in the types of the key.
 
     Raises
     ------
     SchemaError
         For a column that is missing, or has values that its type does not hold.
     """
-    columns, names = [], [field.name for field in keys]
+    check_keys_there(list(given), keys)
+    columns = []
     for field in keys:
-        if field.name not in given:
-            hint = f"give {', '.join(names)} of each key"
-            raise SchemaError("expected keys lack a column of the key", got=f"no column {field.name}", hint=hint)
         try:
             columns.append(pa.array([stored_value(value, field.type) for value in given[field.name]], field.type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as problem:
             hint = f"give {field.name} as {field.type}"
             raise SchemaError("expected keys do not fit", got=failure_text(problem), hint=hint) from problem
-    return pa.Table.from_arrays(columns, names=names).group_by(names).aggregate([])
+    return pa.Table.from_arrays(columns, names=[field.name for field in keys])
+
+
+def check_keys_there(names: Sequence[str], keys: Sequence[pa.Field]) -> None:
+    """Refuse columns of expected keys among which one of the key is missing."""
+    for field in keys:
+        if field.name not in names:
+            hint = f"give {', '.join(field.name for field in keys)} of each key"
+            raise SchemaError("expected keys lack a column of the key", got=f"no column {field.name}", hint=hint)

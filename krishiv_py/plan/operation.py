@@ -6,7 +6,7 @@ one: a subclass, an operator in the kernels with a line in :mod:`krishiv_py.kern
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 
 import attrs
@@ -342,6 +342,11 @@ class Operation:
     def initial(self) -> pa.Table | None:
         """Return states that keys have when a query begins: the columns of the key, and those of the state."""
         return None
+
+    @property
+    def tables(self) -> tuple[Callable[[], object], ...]:
+        """Return what gives the tables that it looks at, in the version that a batch has."""
+        return ()
 
     @property
     def begins_everywhere(self) -> bool:

@@ -222,7 +222,7 @@ def both(
     return JoinInput(Watermark(union, TIME, spec, columns.side), left.keys, columns)
 
 
-def side_by_side(
+def union_of_sides(
     streams: Mapping[str, tuple[Node, Sequence[tuple[str, Expr]]]], rows: pa.Schema, source_column: str
 ) -> UnionSource:
     """Return several streams as one, each with what its columns of `rows` are; those that are results keep their order."""

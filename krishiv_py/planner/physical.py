@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Literal, TypeAlias
 from warnings import warn
@@ -442,10 +442,12 @@ def _inputs(stage: StagePlan) -> str:
 
 
 def lookup_tables(plan: PhysicalPlan) -> tuple[LookupTable, ...]:
-    """Return the tables of a plan that a function loads, in the order of its steps."""
+    """Return the tables of a plan that a function loads, in the order of its steps and stages."""
     tables: dict[str, LookupTable] = {}
-    for lookup in lookups(plan):
-        table = table_of(lookup)
+    looks = [lookup.current for lookup in lookups(plan)]
+    looks += [look for stage in plan.stages for look in stage.spec.operation.tables]
+    for look in looks:
+        table = table_behind(look)
         if table is not None and table.load is not None:
             tables.setdefault(table.token, table)
     return tuple(tables.values())
@@ -453,8 +455,19 @@ def lookup_tables(plan: PhysicalPlan) -> tuple[LookupTable, ...]:
 
 def table_of(lookup: Lookup) -> LookupTable | None:
     """Return the table of a lookup join; None where it is not known which table that is."""
-    table = getattr(lookup.current, "__self__", None)
+    return table_behind(lookup.current)
+
+
+def table_behind(look: Callable[[], object]) -> LookupTable | None:
+    """Return the table that a function looks at; None where it is not known which table that is."""
+    table = getattr(look, "__self__", None)
     return table if isinstance(table, LookupTable) else None
+
+
+def reloads(look: Callable[[], object]) -> bool:
+    """Return whether what a function looks at is loaded again."""
+    table = table_behind(look)
+    return table is not None and table.reload_us is not None
 
 
 def lookups(plan: PhysicalPlan) -> Iterator[Lookup]:

@@ -11,18 +11,22 @@ import pyarrow as pa
 from krishiv_py.api.computed import with_computed
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import evaluate
+from krishiv_py.api.several import side_by_side
+from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.display import arrivals
 from krishiv_py.errors import RAISED, ColumnError, PlanError, SourceError, failure_text, shown, unknown_column
 from krishiv_py.plan.absence import ANNOUNCED, COLUMNS, AbsenceClock, absence, expected_keys
 from krishiv_py.plan.checks import a_function, a_text, is_collection, one_of
-from krishiv_py.plan.durations import Duration, TimePoint
-from krishiv_py.plan.expressions.expr import Expr, unnamed
-from krishiv_py.plan.nodes import UnionSource, source_of
+from krishiv_py.plan.changes import CHANGE
+from krishiv_py.plan.durations import Duration, TimePoint, to_us
+from krishiv_py.plan.expressions.expr import Expr, col, lit, unnamed, when
+from krishiv_py.plan.nodes import Project, StageDraft, UnionSource, source_of
 from krishiv_py.plan.operation import passing
-from krishiv_py.plan.options.late import OnError
+from krishiv_py.plan.options.late import DefaultLateEventHandler, OnError
+from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.processing import AtEnd, LateRowsTo, ProcessFn, ProcessOrder, initial_states, processing
 from krishiv_py.plan.row_classes import as_values, check_row_class, row_fields, state_class
-from krishiv_py.plan.schema import SchemaLike, as_schema, check_key_type
+from krishiv_py.plan.schema import RESERVED, SchemaLike, as_schema, check_key_type
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages.results import ResultStream
@@ -42,6 +46,7 @@ class ProcessMethods(OptionMethods):
         at_end: AtEnd = "seen",
         expected: Any = None,
         start: TimePoint | None = None,
+        reload: Duration | None = None,
         clock: AbsenceClock = "event",
     ) -> ResultStream:
         """Report keys of which no row has come for a length of event time: a dead man's switch (SEMANTICS §14.7).
@@ -63,14 +68,20 @@ class ProcessMethods(OptionMethods):
         at_end : {"seen", "fire"}
             When the input ends, report only what is due up to the largest event time, as the end of a file is no evidence of
             silence, or every key once.
-        expected : list or table or frame or Expr or callable, optional
+        expected : list or table or frame or stream or Expr or callable, optional
             Keys that should be there, also before their first row: a list of keys, of dicts or tuples where the key has several
             columns; a table with the columns of the key; or a function that gives one of these, and is called here. One that
             was never seen is absent `after` behind `start`, with a null for ``last_seen``. With another list a query that goes
-            on watches the new keys from then on, and those that are gone no more. An expression is true in the rows of a stream
-            of keys, ``col("source") == "devices"`` of a union: such a row shows no life, and its key is watched from then on.
+            on watches the new keys from then on, and those that are gone no more. A keyed stream gives a key with each row, and
+            a table of changes, such as ``changes.watermark("since", 0).from_changelog("upsert", key="device")``, takes keys
+            back, too: they are watched from the time of the row on, and no more from that of their deletion on. An expression
+            is true in the rows of this stream that name keys, ``col("source") == "devices"`` of a union. Such rows show no
+            life, and come before other rows of their time.
         start : time, optional
-            Since when expected keys are watched; the first watermark unless given.
+            Since when the keys of a list are watched; the first watermark unless given.
+        reload : int or timedelta or str, optional
+            Call the function of `expected` again so long after it was called last, by the clock on record. What has changed
+            counts from the watermark of the next batch on.
         clock : {"event", "processing", "both"}
             By event time; by the processing time on record, so that keys are reported while no row comes at all; or by event
             time, and by the clock for the whole input: ``no_input`` with a null key when the watermark has not moved for
@@ -111,20 +122,22 @@ class ProcessMethods(OptionMethods):
             raise ColumnError("the time column has the name of a column of the results", got=shown(time), hint=hint)
         self._no_time_in_key(time)
         draft, keys, announced = self._draft, None, None
-        if callable(expected) and not isinstance(expected, Expr):
-            expected = _loaded(a_function(expected, "`expected` takes keys, or a function that gives them", ""))
-        if isinstance(expected, Expr):
+        if reload is not None and (not callable(expected) or isinstance(expected, Expr)):
+            hint = "pass a function that returns the keys, or leave `reload` out"
+            raise PlanError("keys that are loaded again need a function that loads them", got=shown(expected), hint=hint)
+        if expected is not None and not isinstance(expected, Expr) and not draft.keys:
+            then, hint = "all rows are of one key", "write .key_by(...), or leave expected out"
+            raise PlanError("expected keys need a key", got="a stream without keys", then=then, hint=hint)
+        if isinstance(expected, OptionMethods):
+            draft, announced = _with_list(self, expected), ANNOUNCED
+        elif isinstance(expected, Expr):
             schema, announced = self._row_schema(), ANNOUNCED
             if not pa.types.is_boolean(type_ := evaluate.expr_type(expected, schema)):
                 hint = 'write a condition: expected=col("source") == "devices"'
                 raise PlanError("`expected` is no condition", got=f"{expected!r} {type_}", hint=hint)
-            draft = attrs.evolve(draft, input=with_computed(draft.input, schema, [(announced, unnamed(expected))]))
+            draft = attrs.evolve(draft, input=with_computed(draft.input, schema, [(announced, when(unnamed(expected), 1))]))
         elif expected is not None:
-            if not draft.keys:
-                then, hint = "all rows are of one key", "write .key_by(...), or leave expected out"
-                raise PlanError("expected keys need a key", got="a stream without keys", then=then, hint=hint)
-            fields = [self._row_schema().field(key) for key in draft.keys]
-            keys = expected_keys(_keys_of(expected, draft.keys), fields)
+            keys = _table_of_keys(expected, [self._row_schema().field(key) for key in draft.keys], reload)
         operation = absence(
             after,
             repeat=repeat,
@@ -132,7 +145,8 @@ class ProcessMethods(OptionMethods):
             recovered=recovered,
             at_end=at_end,
             time=time,
-            expected=keys,
+            expected=None if keys is None else keys.current,
+            expected_text="" if keys is None else _keys_text(keys),
             announced=announced,
             start=start,
             clock=clock,
@@ -306,6 +320,48 @@ class ProcessMethods(OptionMethods):
             then = "results have the time of their call in this column, and not that of the key"
             hint = f'write .key_by(col("{time}").alias("key"))'
             raise ColumnError("the time column is a key", got=shown(time), then=then, hint=hint)
+
+
+def _with_list(stream: OptionMethods, given: OptionMethods) -> StageDraft:
+    """Return the rows of a stream, and those of a stream or a table of changes that say which keys are expected."""
+    draft = stream._draft
+    stage: StageDraft | None = getattr(given, "_stage", None)
+    if stage is not None:
+        operation = stage.operation
+        if operation is None or not operation.changes_rows or getattr(given, "_steps", ()) or not stage.input.column:
+            hint = 'write .key_by("device") on it, or pass changes.watermark("at", "5 s").from_changelog("upsert", key="device")'
+            raise PlanError("`expected` takes keyed streams, and tables of changes with event time", got=shown(given), hint=hint)
+        draft_of_keys, change = attrs.evolve(stage, operation=None), when(col(CHANGE), 1).when(~col(CHANGE), 0).otherwise(2)
+    else:
+        draft_of_keys, change = given._draft, lit(1)
+    mark = draft_of_keys.input
+    columns = tuple((name, col(name)) for name in (*draft_of_keys.keys, mark.column))
+    node = Project(mark.input, (*columns, (ANNOUNCED, change.cast("bigint"))), picks=True)
+    of_keys = OptionMethods(attrs.evolve(draft_of_keys, input=attrs.evolve(mark, input=node)), given._runner)
+    unset = attrs.evolve(draft, explicit=ExplicitOptions(), late_handler=DefaultLateEventHandler())
+    streams = {"rows": OptionMethods(unset, stream._runner), "expected": of_keys}
+    both = side_by_side(streams, f"{RESERVED}of", (ANNOUNCED,))
+    return attrs.evolve(both, explicit=draft.explicit, late_handler=draft.late_handler)
+
+
+def _table_of_keys(given: Any, fields: Sequence[pa.Field], reload: Duration | None) -> LookupTable:
+    """Return the table of expected keys, which a function may load again."""
+    reload_us = None if reload is None else to_us(reload, "reload")
+    load = a_function(given, "`expected` takes keys, or a function that gives them", "") if callable(given) else None
+
+    def loaded() -> pa.Table:
+        return expected_keys(_keys_of(given if load is None else _loaded(load), [field.name for field in fields]), fields)
+
+    loaded.__name__ = getattr(load, "__name__", "table")
+    table = loaded()
+    if reload_us is None:
+        return LookupTable(table.schema, table)
+    return LookupTable(table.schema, None, loaded, reload_us, driver_only=True, what="the table of expected keys")
+
+
+def _keys_text(keys: LookupTable) -> str:
+    """Return the keys of a table for people."""
+    return f"those of {keys.name}" if keys.table is None else f"{keys.table.num_rows} of them"
 
 
 def _loaded(load: Callable[[], Any]) -> Any:

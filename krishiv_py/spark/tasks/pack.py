@@ -24,7 +24,7 @@ from krishiv_py.plan.nodes import SourceNode
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec
 from krishiv_py.plan.running import Control
 from krishiv_py.planner.cut import Branch
-from krishiv_py.planner.physical import PhysicalPlan
+from krishiv_py.planner.physical import PhysicalPlan, reloads
 from krishiv_py.runtime.batch import addressed
 from krishiv_py.runtime.clocks import CLOCK_TYPE, Clock, LedgerClock, SparkClock, clock_ms
 from krishiv_py.runtime.closings import CLOSED, by_bucket, noted_keys
@@ -228,9 +228,11 @@ class _Task:
         self._tracker = WatermarkTracker(pack.spec.watermark)
         self._seq = first_seq
         self._any = False
-        first_batch = not batch and any(root.spec.operation.begins_everywhere for root in pack.roots)
-        self._begins = first_batch or pack.clock.takes_over(batch)
-        """True where each bucket has something to do: in the first batch of a query, or after a savepoint."""
+        operations = [root.spec.operation for root in pack.roots]
+        first_batch = not batch and any(operation.begins_everywhere for operation in operations)
+        follows = any(reloads(look) for operation in operations for look in operation.tables)
+        self._begins = first_batch or follows or pack.clock.takes_over(batch)
+        """True where each bucket has something to do: in the first batch of a query, after a savepoint, and to follow a table."""
 
     def take(self, scanned: ScannedRows) -> Iterator[pa.RecordBatch]:
         """Judge a batch, or note a control; hand chunks on when enough rows are waiting."""
