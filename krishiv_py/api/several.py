@@ -45,7 +45,9 @@ def side_by_side(streams: Mapping[str, OptionMethods], source_column: str, own: 
         assert isinstance(mark.spec, WatermarkSpec)
         marks = marks.source(name, WatermarkSpec(mark.spec.lag_us))
         named = columns_of[name]
-        columns = [(f.name, Col(named[f.name]) if f.name in named else Cast(Lit(None), f.type)) for f in rows]
+        columns: list[tuple[str, Expr]] = [
+            (f.name, Col(named[f.name]) if f.name in named else Cast(Lit(None), f.type)) for f in rows
+        ]
         sides[name] = mark.input, columns
     union = union_of_sides(sides, rows, source_column)
     return StageDraft(Watermark(union, first.input.column, marks, source_column), first.late_handler, first.keys)
@@ -75,9 +77,7 @@ def _clock_of(marks: Iterable[Watermark]) -> RowsClock | None:
     return next(iter(clocks), None)
 
 
-def _like_first(
-    name: str, stream: OptionMethods, leading: list[str], source_column: str, own: Sequence[str]
-) -> dict[str, str]:
+def _like_first(name: str, stream: OptionMethods, leading: list[str], source_column: str, own: Sequence[str]) -> dict[str, str]:
     """Return what the columns of a stream are called here, with what it calls them: keys and time as in the first one."""
     draft, keys = stream._draft, leading[:-1]
     if len(draft.keys) != len(keys):
@@ -92,7 +92,9 @@ def _like_first(
     return dict(zip(leading, places, strict=True)) | {field: field for field in rest}
 
 
-def _columns_of_all(own: Mapping[str, Mapping[str, str]], streams: Mapping[str, OptionMethods], leading: list[str]) -> pa.Schema:
+def _columns_of_all(
+    own: Mapping[str, Mapping[str, str]], streams: Mapping[str, OptionMethods], leading: list[str]
+) -> pa.Schema:
     """Return the columns that any of the streams has."""
     types: dict[str, tuple[str, pa.DataType]] = {}
     for name, stream in streams.items():

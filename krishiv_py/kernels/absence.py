@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import numpy as np
@@ -90,7 +90,7 @@ class AbsenceOperator(OrderedOperator):
         self._follow_list(*self.operation.expected())
         if ExpectedKeys.of(bucket).expected_keys == self.version:
             return
-        start = self._start(step)
+        start = self._start(step, first=ExpectedKeys.of(bucket).expected_keys is None)
         if start is None:
             return
         mine = np.flatnonzero(bucket.has(self.expected_hashes, keyed=True))
@@ -125,12 +125,12 @@ class AbsenceOperator(OrderedOperator):
         """Return how long after it was seen last something is due of a key that is not absent."""
         return min(us for us in (self.operation.after_us, self.operation.forget_us) if us is not None)
 
-    def _start(self, step: OrderedStep) -> int | None:
-        """Return since when keys are expected; None where that is not known yet."""
+    def _start(self, step: OrderedStep, *, first: bool) -> int | None:
+        """Return since when keys are expected, of the first list or of a later one; None where that is not known yet."""
         moment, operation = step.moment, self.operation
         if self.by_clock:
             return moment.now_us
-        if operation.start_us is not None:
+        if operation.start_us is not None and (first or step.horizon == UNSET):
             return operation.start_us
         if not step.ended:
             return None if moment.watermark_us == UNSET else moment.watermark_us
@@ -166,7 +166,12 @@ class AbsenceOperator(OrderedOperator):
         if operation.recovered:
             gaps.recover(results)
         last = gaps.last
-        seen, since, reported, gone = gaps.seen[last], gaps.since[last], gaps.reported[last], gaps.gone[last] | ~gaps.watched[last]
+        seen, since, reported, gone = (
+            gaps.seen[last],
+            gaps.since[last],
+            gaps.reported[last],
+            gaps.gone[last] | ~gaps.watched[last],
+        )
         first = np.where(since == UNSET, seen + operation.after_us, NEVER)
         if operation.repeat_us is not None:
             first = np.where(since == UNSET, first, reported + operation.repeat_us)
@@ -207,9 +212,7 @@ class AbsenceOperator(OrderedOperator):
         bad = kinds == _BAD
         late = None
         if bad.any():
-            refused = rows.filter(pa.array(bad))
-            reasons = pa.array(np.full(refused.num_rows, "bad_op", object), pa.string())
-            late = self.late_table(refused, reasons, step.moment.watermark_us)
+            late = self._no_changes(keys, rows, np.flatnonzero(bad), step.moment.watermark_us)
         kept = ~bad
         if not self.by_clock:
             places = np.flatnonzero(kinds < _ROW)
@@ -231,6 +234,21 @@ class AbsenceOperator(OrderedOperator):
             return keys, rows, kinds, late
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[keys.begins]
         return attrs.evolve(keys, begins=before), rows.filter(pa.array(kept)), kinds[kept], late
+
+    def _no_changes(self, keys: KeyRows, rows: pa.Table, places: Ints, watermark_us: int) -> pa.Table:
+        """Return rows that change the list, and do not say how, in the late layout: their key and their time."""
+        layout, spec = self.layout, self.layout.spec
+        of = np.searchsorted(keys.begins, places, side="right") - 1
+        columns: list[Any] = []
+        for name, type_ in zip(spec.late_columns, layout.late_schema.types, strict=False):
+            if name in spec.keys:
+                columns.append(pick(keys.keys[layout.working[name]], of))
+            elif name == spec.time_column:
+                columns.append(unstamp(rows[TIME].to_numpy()[places], spec.time_kind))
+            else:
+                columns.append(pa.nulls(len(places), type_))
+        reasons = pa.array(["bad_op" for _ in places.tolist()], pa.string())
+        return pa.Table.from_arrays([*columns, *layout.refusal_notes(reasons, watermark_us)], schema=layout.late_schema)
 
     def _by_clock(self, keys: KeyRows, kinds: Ints) -> tuple[Mask, Mask, Mask]:
         """Return which keys have a row, which ones the list has left, and which ones it names, at the end of a batch."""
@@ -335,16 +353,7 @@ class _Gaps:
     """
 
     def __init__(
-        self,
-        of: Ints,
-        seen: Ints,
-        end: Ints,
-        of_row: Mask,
-        since: Ints,
-        reported: Ints,
-        last: Ints,
-        shown: Ints,
-        watched: Mask,
+        self, of: Ints, seen: Ints, end: Ints, of_row: Mask, since: Ints, reported: Ints, last: Ints, shown: Ints, watched: Mask
     ) -> None:
         self.of, self.seen, self.end, self.of_row, self.last, self.shown = of, seen, end, of_row, last, shown
         self.watched = watched

@@ -444,7 +444,7 @@ def _inputs(stage: StagePlan) -> str:
 def lookup_tables(plan: PhysicalPlan) -> tuple[LookupTable, ...]:
     """Return the tables of a plan that a function loads, in the order of its steps and stages."""
     tables: dict[str, LookupTable] = {}
-    looks = [lookup.current for lookup in lookups(plan)]
+    looks: list[Callable[[], object]] = [lookup.current for lookup in lookups(plan)]
     looks += [look for stage in plan.stages for look in stage.spec.operation.tables]
     for look in looks:
         table = table_behind(look)

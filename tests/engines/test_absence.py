@@ -97,6 +97,89 @@ def test_expected_keys_on_spark(session: Session, tmp_path: Path) -> None:
         assert _sorted(given) == wanted
 
 
+def _changing(beats: Any, devices: Any) -> Any:
+    listed = devices.watermark("since", 5).from_changelog("log", key="device", op="does")
+    return beats.watermark("at", 5).key_by("k").absent(10, repeat=40, expected=listed)
+
+
+def _named(number: int) -> list[dict[str, Any]]:
+    added = [{"device": f"device {n}", "since": 20 * number + n, "does": "+I"} for n in range(4 * number, 4 * number + 4)]
+    return [*added, {"device": f"device {2 * number}", "since": 20 * number + 9, "does": "-D"}]
+
+
+def _run_changing(session: Session, folder: Path) -> list[tuple[Any, ...]]:
+    beats, to_beats = session.memory_stream(DDL)
+    devices, to_devices = session.memory_stream("device string, since bigint, does string")
+    plan, sink = _changing(beats, devices), MemorySink()
+    for number in range(4):
+        query = plan.start(sink, checkpoint=folder)
+        to_devices.send(_named(number))
+        to_beats.send([{"k": "device 1", "at": 20 * number + 3}, {"k": "z", "at": 20 * number + 19}])
+        query.process_all_available()
+        if number == 3:
+            to_beats.close()
+            to_devices.close()
+            query.process_all_available()
+        query.stop()
+    table = sink.table()
+    assert table is not None
+    return _sorted(table)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_expected_keys_change_in_process(workers: int, tmp_path: Path) -> None:
+    with Session.in_process(workers=workers) as session:
+        given = _run_changing(session, tmp_path)
+    assert given == _changed()
+
+
+@pytest.mark.spark
+def test_expected_keys_change_on_spark(session: Session, tmp_path: Path) -> None:
+    assert _run_changing(session, tmp_path) == _changed()
+
+
+def _changed() -> list[tuple[Any, ...]]:
+    driver = Driver(_changing(stream_of(DDL), stream_of("device string, since bigint, does string")))
+    given = []
+    for number in range(4):
+        beats = [{"k": "device 1", "at": 20 * number + 3}, {"k": "z", "at": 20 * number + 19}]
+        given.append(driver.send({"expected": _named(number), "rows": beats}).results)
+    return _sorted(pa.concat_tables([*given, driver.close().results]))
+
+
+def _reloaded(session: Session, folder: Path) -> list[tuple[Any, ...]]:
+    beats, sender = session.memory_stream(DDL)
+    names, sink = ["device 0"], MemorySink()
+    plan = (
+        beats.watermark("at", 0).key_by("k").absent(10, expected=lambda: list(names), reload="1 ms", start=0, recovered=False)
+    )
+    for number in range(3):
+        query = plan.start(sink, checkpoint=folder)
+        sender.send([{"k": "z", "at": 30 * number + at} for at in (0, 9, 18, 27)])
+        query.process_all_available()
+        names[:] = [f"device {n}" for n in range(20 * number, 20 * number + 20)]
+        query.stop()
+    table = sink.table()
+    assert table is not None
+    return _sorted(table)
+
+
+RELOADED = sorted(
+    [(10, "device 0"), *((37, f"device {n}") for n in range(1, 20)), *((67, f"device {n}") for n in range(20, 40))], key=repr
+)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_expected_keys_are_loaded_again_in_process(workers: int, tmp_path: Path) -> None:
+    with Session.in_process(workers=workers) as session:
+        assert [row[:2] for row in _reloaded(session, tmp_path)] == RELOADED
+
+
+@pytest.mark.spark
+def test_expected_keys_are_loaded_again_on_spark(session: Session, tmp_path: Path) -> None:
+    assert [row[:2] for row in _reloaded(session, tmp_path)] == RELOADED
+
+
 def _first_rows(session: Session, folder: Path, **options: Any) -> list[dict[str, Any]]:
     """Return the first results of a query that gets one row, and no other."""
     stream, sender = session.memory_stream(DDL)

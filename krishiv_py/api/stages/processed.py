@@ -16,8 +16,8 @@ from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.display import arrivals
 from krishiv_py.errors import RAISED, ColumnError, PlanError, SourceError, failure_text, shown, unknown_column
 from krishiv_py.plan.absence import ANNOUNCED, COLUMNS, AbsenceClock, absence, expected_keys
-from krishiv_py.plan.checks import a_function, a_text, is_collection, one_of
 from krishiv_py.plan.changes import CHANGE
+from krishiv_py.plan.checks import a_function, a_text, is_collection, one_of
 from krishiv_py.plan.durations import Duration, TimePoint, to_us
 from krishiv_py.plan.expressions.expr import Expr, col, lit, unnamed, when
 from krishiv_py.plan.nodes import Project, StageDraft, UnionSource, source_of
@@ -47,6 +47,7 @@ class ProcessMethods(OptionMethods):
         expected: Any = None,
         start: TimePoint | None = None,
         reload: Duration | None = None,
+        idle_timeout: Duration | None = None,
         clock: AbsenceClock = "event",
     ) -> ResultStream:
         """Report keys of which no row has come for a length of event time: a dead man's switch (SEMANTICS §14.7).
@@ -82,6 +83,9 @@ class ProcessMethods(OptionMethods):
         reload : int or timedelta or str, optional
             Call the function of `expected` again so long after it was called last, by the clock on record. What has changed
             counts from the watermark of the next batch on.
+        idle_timeout : int or timedelta or str, optional
+            Let no stream of expected keys, and no rows, hold the watermark back that have been silent for longer than this
+            (processing time).
         clock : {"event", "processing", "both"}
             By event time; by the processing time on record, so that keys are reported while no row comes at all; or by event
             time, and by the clock for the whole input: ``no_input`` with a null key when the watermark has not moved for
@@ -125,11 +129,14 @@ class ProcessMethods(OptionMethods):
         if reload is not None and (not callable(expected) or isinstance(expected, Expr)):
             hint = "pass a function that returns the keys, or leave `reload` out"
             raise PlanError("keys that are loaded again need a function that loads them", got=shown(expected), hint=hint)
+        if idle_timeout is not None and not isinstance(expected, OptionMethods):
+            hint = "pass expected keys as a stream, or leave idle_timeout out"
+            raise PlanError("`idle_timeout` is for a stream of expected keys", got=shown(expected), hint=hint)
         if expected is not None and not isinstance(expected, Expr) and not draft.keys:
             then, hint = "all rows are of one key", "write .key_by(...), or leave expected out"
             raise PlanError("expected keys need a key", got="a stream without keys", then=then, hint=hint)
         if isinstance(expected, OptionMethods):
-            draft, announced = _with_list(self, expected), ANNOUNCED
+            draft, announced = _with_list(self, expected, idle_timeout), ANNOUNCED
         elif isinstance(expected, Expr):
             schema, announced = self._row_schema(), ANNOUNCED
             if not pa.types.is_boolean(type_ := evaluate.expr_type(expected, schema)):
@@ -322,18 +329,21 @@ class ProcessMethods(OptionMethods):
             raise ColumnError("the time column is a key", got=shown(time), then=then, hint=hint)
 
 
-def _with_list(stream: OptionMethods, given: OptionMethods) -> StageDraft:
+def _with_list(stream: OptionMethods, given: OptionMethods, idle_timeout: Duration | None) -> StageDraft:
     """Return the rows of a stream, and those of a stream or a table of changes that say which keys are expected."""
     draft = stream._draft
     stage: StageDraft | None = getattr(given, "_stage", None)
     if stage is not None:
-        operation = stage.operation
-        if operation is None or not operation.changes_rows or getattr(given, "_steps", ()) or not stage.input.column:
-            hint = 'write .key_by("device") on it, or pass changes.watermark("at", "5 s").from_changelog("upsert", key="device")'
-            raise PlanError("`expected` takes keyed streams, and tables of changes with event time", got=shown(given), hint=hint)
-        draft_of_keys, change = attrs.evolve(stage, operation=None), when(col(CHANGE), 1).when(~col(CHANGE), 0).otherwise(2)
-    else:
-        draft_of_keys, change = given._draft, lit(1)
+        operation, steps = stage.operation, getattr(given, "_steps", None)
+        if operation is None or not operation.changes_rows or steps or not stage.input.column:
+            hint = (
+                'write .key_by("device") on it, or pass changes.watermark("at", "5 s").from_changelog("upsert", key="device")'
+            )
+            raise PlanError(
+                "`expected` takes keyed streams, and tables of changes with event time", got=shown(given), hint=hint
+            )
+    draft_of_keys = given._draft if stage is None else attrs.evolve(stage, operation=None)
+    change: Expr = lit(1) if stage is None else when(col(CHANGE), 1).when(~col(CHANGE), 0).otherwise(2)
     mark = draft_of_keys.input
     columns = tuple((name, col(name)) for name in (*draft_of_keys.keys, mark.column))
     node = Project(mark.input, (*columns, (ANNOUNCED, change.cast("bigint"))), picks=True)
@@ -341,6 +351,10 @@ def _with_list(stream: OptionMethods, given: OptionMethods) -> StageDraft:
     unset = attrs.evolve(draft, explicit=ExplicitOptions(), late_handler=DefaultLateEventHandler())
     streams = {"rows": OptionMethods(unset, stream._runner), "expected": of_keys}
     both = side_by_side(streams, f"{RESERVED}of", (ANNOUNCED,))
+    if idle_timeout is not None:
+        idle_us = to_us(idle_timeout, "idle_timeout")
+        spec: Any = both.input.spec
+        both = attrs.evolve(both, input=attrs.evolve(both.input, spec=attrs.evolve(spec, idle_timeout_us=idle_us)))
     return attrs.evolve(both, explicit=draft.explicit, late_handler=draft.late_handler)
 
 

@@ -232,7 +232,7 @@ class _Task:
         first_batch = not batch and any(operation.begins_everywhere for operation in operations)
         follows = any(reloads(look) for operation in operations for look in operation.tables)
         self._begins = first_batch or follows or pack.clock.takes_over(batch)
-        """True where each bucket has something to do: in the first batch of a query, after a savepoint, and to follow a table."""
+        """True where each bucket has something to do: in the first batch, after a savepoint, and to follow a table."""
 
     def take(self, scanned: ScannedRows) -> Iterator[pa.RecordBatch]:
         """Judge a batch, or note a control; hand chunks on when enough rows are waiting."""

@@ -184,6 +184,119 @@ def test_rows_of_a_stream_of_keys_announce_them() -> None:
     assert _said(later.results) == [(81, "x", "recovered", 70, None, None)]
 
 
+@attrs.frozen
+class PlainList(Plain):
+    """The plain reference, with rows that say which keys are expected."""
+
+    def on_row(self, row: Any, state: Seen, ctx: Any) -> Iterator[dict[str, Any]]:
+        if row["does"] == "rows":
+            yield from Plain.on_row(self, row, state, ctx)
+        elif row["does"] == "removed":
+            ctx.forget()
+        elif not ctx.pending and state.last is None:
+            state.last = -row["at"] - 1
+            ctx.timer("a", after=self.after)
+            if self.forget is not None:
+                ctx.timer("b", after=self.forget)
+
+    def said(self, what: str, state: Seen, time: int) -> dict[str, Any]:
+        said = Plain.said(self, what, state, time)
+        return said if said["last_seen"] >= 0 else {**said, "last_seen": None, "missing": None}
+
+
+CHANGES = "key string, since bigint, does string"
+
+
+def _listed(lag: int, **options: Any) -> Any:
+    changes = stream_of(CHANGES).watermark("since", lag).from_changelog("log", key="key", op="does")
+    return stream_of(DDL).watermark("at", lag).key_by("k").absent(25, expected=changes, **options)
+
+
+@pytest.mark.parametrize("seed", range(scaled(60)))
+def test_a_list_of_keys_may_change_at_any_time(seed: int) -> None:
+    draw = random.Random(seed)
+    lag, repeat, forget = draw.choice([0, 9]), draw.choice([None, 7, 30]), draw.choice([None, 25, 40])
+    events, now = list[dict[str, Any]](), 0
+    for _ in range(draw.randint(1, 40)):
+        now += draw.choice([0, 1, 3, 9, 26])
+        does = draw.choice(["rows", "rows", "added", "removed", "added"])
+        events.append({"k": draw.choice(["a", "b", None]), "at": max(0, now - draw.choice([0, lag])), "does": does})
+    events.append({"k": "z", "at": now + 10, "does": "rows"})
+    in_order = sorted(events, key=lambda event: (event["at"], event["does"] == "rows"))
+    # a change is neither taken twice, nor before another one of its time that arrived first
+    steps, _, _ = process([in_order], PlainList(25, repeat, forget), Seen, lag=0, ttl=END, fire=False)
+    driver, given = Driver(_listed(lag, repeat=repeat, forget_after=forget)), list[Any]()
+    while events:
+        cut = draw.randint(1, 9)
+        part, events = events[:cut], events[cut:]
+        kinds = {"added": "+I", "removed": "-D"}
+        changes = [{"key": e["k"], "since": e["at"], "does": kinds[e["does"]]} for e in part if e["does"] != "rows"]
+        rows = [{"k": e["k"], "at": e["at"]} for e in part if e["does"] == "rows"]
+        given += _said(driver.send({"rows": rows, "expected": changes}).results)
+        driver = driver.restarted() if draw.random() < 0.3 else driver
+    given += _said(driver.close().results)
+    assert given == [(at, key, *said.values()) for step in steps for at, key, said in step]
+
+
+def test_a_change_of_a_list_that_is_none_goes_to_the_late_output() -> None:
+    driver = Driver(_listed(0))
+    sent = [{"key": "a", "since": 0, "does": "?"}, {"key": "b", "since": 0, "does": "+I"}]
+    driver.send({"expected": sent})
+    out = driver.send({"expected": [{"key": "b", "since": 30, "does": "-U"}], "rows": [{"k": "c", "at": 30}]})
+    assert [row[:3] for row in _said(out.results)] == [(25, "b", "absent")]
+    assert [(row["k"], row["reason"]) for row in out.late.to_pylist()] == [("a", "bad_op")]
+
+
+def test_a_keyed_stream_of_keys_that_is_quiet_holds_nothing_back_for_long() -> None:
+    clock = ManualClock()
+    keys = stream_of("of string, since bigint").watermark("since", 0).key_by("of")
+    plan = stream_of(DDL).watermark("at", 0).allowed_lateness(2).key_by("k").absent(60, expected=keys, idle_timeout="10 s")
+    driver = Driver(plan, clock=clock)
+    driver.send({"expected": [{"of": "x", "since": 5}], "rows": [{"k": "a", "at": 8}]})
+    assert driver.send({"rows": [{"k": "a", "at": 66}]}).results.num_rows == 0
+    clock.advance("11 s")
+    assert driver.send({"rows": [{"k": "a", "at": 66}]}).results.num_rows == 0
+    assert [row[:3] for row in _said(driver.send({"rows": [{"k": "a", "at": 67}]}).results)] == [(65, "x", "absent")]
+
+
+def test_a_list_that_is_loaded_again() -> None:
+    clock, listed = ManualClock(), ["a", "old"]
+    plan = (
+        stream_of(DDL)
+        .watermark("at", 0)
+        .key_by("k")
+        .absent(60, expected=lambda: list(listed), reload="1 min", start=0, repeat=1_000)
+    )
+    driver = Driver(plan, clock=clock)
+    driver.send([{"k": "b", "at": 10}])
+    listed[:] = ["a", "new"]
+    driver.send([{"k": "b", "at": 30}])
+    assert {row["k"] for row in driver.state().to_pylist()} == {"a", "b", "old"}
+    clock.advance("1 min")
+    driver.send([{"k": "b", "at": 40}])
+    driver = driver.restarted()
+    assert {row["k"] for row in driver.state().to_pylist()} == {"a", "b", "new"}
+    assert [row[:3] for row in _said(driver.send([{"k": "b", "at": 99}]).results)] == [
+        (60, "a", "absent"),
+        (90, "new", "absent"),
+    ]
+
+
+def test_by_the_clock_a_list_changes_with_its_batch() -> None:
+    clock = ManualClock()
+    driver = Driver(_listed(0, clock="processing"), clock=clock)
+
+    def sent(**changes: str) -> list[Any]:
+        given = driver.send({"expected": [{"key": k, "since": 0, "does": does} for k, does in changes.items()]}).results
+        clock.advance(25)
+        return [row[:3] for row in _said(given)]
+
+    assert sent(a="+I", b="+I") == []
+    assert sent(b="-D", c="+I") == [(25, "a", "absent")]
+    assert sent(a="-D", c="-D") == []
+    assert driver.state().num_rows == 0
+
+
 def test_by_the_clock_keys_are_absent_while_no_row_comes() -> None:
     clock = ManualClock()
     driver = Driver(_plan(lag=10, clock="processing", repeat=30, expected=["x"], forget_after=200), clock=clock)
@@ -356,6 +469,14 @@ def test_what_cannot_be_is_refused_at_the_call() -> None:
         _plan(expected=pa.table({"x": [1]}))
     with pytest.raises(PlanError, match="expected keys need a key"):
         stream_of("at bigint").watermark("at", 0).key_by().absent(5, expected=[1])
+    with pytest.raises(PlanError, match="keys that are loaded again need a function"):
+        _plan(expected=["a"], reload="1 min")
+    with pytest.raises(PlanError, match="`idle_timeout` is for a stream of expected keys"):
+        _plan(expected=["a"], idle_timeout="1 min")
+    with pytest.raises(PlanError, match="`expected` takes keyed streams, and tables of changes"):
+        _plan(expected=stream_of(DDL).latest("k", by="at"))
+    with pytest.raises(PlanError, match="'expected' has another key"):
+        _plan(expected=stream_of(DDL).watermark("at", 0).key_by("k", "at"))
     for options in ({"start": 5}, {"start": 5, "expected": ["a"], "clock": "processing"}):
         with pytest.raises(PlanError, match="`start` has nothing to say"):
             _plan(**options)
