@@ -107,7 +107,7 @@ from krishiv_py.plan.options.late import CountByKeyLateEventHandler, CountingLat
 from krishiv_py.plan.options.query import Batches, StateTtlConfig
 from krishiv_py.plan.options.triggers import Interval, OpenWindows, Trigger, WindowTrigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec
-from krishiv_py.plan.patterns import Pattern, absent, prev, step
+from krishiv_py.plan.patterns import Pattern, absent, next, prev, step
 from krishiv_py.plan.process_calls import Context, Events, RoundContext, Row, StateColumns
 from krishiv_py.plan.running import Progress, TableVersion
 from krishiv_py.plan.windows.calendar import calendar_window
@@ -252,6 +252,7 @@ __all__ = [
     "min",
     "min_by",
     "mode",
+    "next",
     "own_process",
     "percentile",
     "prev",

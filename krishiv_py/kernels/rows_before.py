@@ -28,6 +28,10 @@ class RowsBefore:
         The values, by the name of their column.
     rows : pyarrow.Schema
         The rows.
+    ahead : int
+        The values are those for the row that is so many rows before.
+    stored : str
+        With this the names of stored columns begin.
 
     Attributes
     ----------
@@ -37,17 +41,23 @@ class RowsBefore:
         The hidden columns.
     """
 
-    def __init__(self, read: Sequence[tuple[str, Prev]], rows: pa.Schema) -> None:
+    def __init__(self, read: Sequence[tuple[str, Prev]], rows: pa.Schema, ahead: int = 0, stored: str = "p") -> None:
         types = [expr_type(node.arg, rows) for _, node in read]
-        self._read = read
-        self.stored = [pa.field(f"p{i}", pa.list_(type_)) for i, type_ in enumerate(types)]
+        self._read, self._ahead = read, ahead
+        self.stored = [pa.field(f"{stored}{i}", pa.list_(type_)) for i, type_ in enumerate(types)]
         self.fields = [pa.field(name, type_) for (name, _), type_ in zip(read, types, strict=True)]
 
-    def of(self, rows: pa.Table, keys: KeyRows) -> tuple[list[pa.Array], dict[str, pa.Array]]:
-        """Return the values for rows by key, under the names of users, and what is stored from now on, by its name."""
+    def of(self, rows: pa.Table, keys: KeyRows, places: Ints | None = None) -> tuple[list[pa.Array], dict[str, pa.Array]]:
+        """Return the values for rows by key, under the names of users, and what is stored from now on, by its name.
+
+        The `places` of rows may have -1 for rows that never come.
+        """
         columns, stored = [], {}
         for field, (_, node) in zip(self.stored, self._read, strict=True):
-            column, stored[field.name] = _shifted(evaluate(node.arg, rows), node.rows, keys, whole(keys.stored[field.name]))
+            values = evaluate(node.arg, rows)
+            if places is not None:
+                values = values.take(pa.array(np.maximum(places, 0), mask=places < 0))
+            column, stored[field.name] = _shifted(values, node.rows + self._ahead, keys, whole(keys.stored[field.name]))
             columns.append(column)
         return columns, stored
 

@@ -137,6 +137,9 @@ class ExprReader:
 
     def _before(self, node: Prev, where: str) -> tuple[str | None, str]:
         """Return the step whose row a value is before, and the hidden column of it."""
+        if node.rows < 0 and self.steps:
+            hint = "name the row that comes after as a step of its own, and write the condition there"
+            raise ExpressionError(f"{where}: a pattern looks at rows up to its last one", got=repr(node), hint=hint)
         found = {self._column(name, where) for name in columns_of(node.arg)}
         if len({step for step, _ in found}) > 1:
             raise ExpressionError(f"{where}: prev over rows of several steps", got=repr(node), hint="name columns of one step")

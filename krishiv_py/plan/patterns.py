@@ -421,7 +421,7 @@ def _grouped(part: Pattern) -> str:
 
 @attrs.frozen(eq=False, repr=False)
 class Prev(Aggregate):
-    """The value of the row of the same key so many rows before."""
+    """The value of the row of the same key so many rows before, or after where that is negative."""
 
     _called: ClassVar[str] = "a value of the row before"
     _is_of: ClassVar[str] = "prev is the value of another row"
@@ -431,13 +431,17 @@ class Prev(Aggregate):
 
     def __attrs_post_init__(self) -> None:
         if (inner := aggregate_in(self.arg)) is not None:
-            raise PlanError("prev takes columns of one row", got=repr(inner), hint='write prev("price"), or prev("price", 2)')
+            name = "prev" if self.rows > 0 else "next"
+            hint = f'write {name}("price"), or {name}("price", 2)'
+            raise PlanError(f"{name} takes columns of one row", got=repr(inner), hint=hint)
 
     def _written(self) -> str:
-        return f"prev({python_text(self.arg)})" if self.rows == 1 else f"prev({python_text(self.arg)}, {self.rows})"
+        name, n = ("prev", self.rows) if self.rows > 0 else ("next", -self.rows)
+        return f"{name}({python_text(self.arg)})" if n == 1 else f"{name}({python_text(self.arg)}, {n})"
 
     def _parts(self) -> tuple[Any, ...]:
-        return ("PREV(", self.arg, f", {self.rows})" if self.rows > 1 else ")")
+        n = abs(self.rows)
+        return ("PREV(" if self.rows > 0 else "NEXT(", self.arg, f", {n})" if n > 1 else ")")
 
     def _children(self) -> tuple[Expr, ...]:
         return (self.arg,)
@@ -475,3 +479,25 @@ def prev(arg: Expr | str, rows: int = 1) -> Prev:
     """
     most = a_number(rows, "rows", 1, 'write prev("price"), or prev("price", 2)', most=MOST_TIMES)
     return Prev(col(arg) if isinstance(arg, str) else _any_expression(arg, "prev"), most)
+
+
+def next(arg: Expr | str, rows: int = 1) -> Prev:  # noqa: A001  # the word for it, as in SQL's patterns
+    """Return the value that `arg` has in the row after this one, in event time, of the same key; null where none comes.
+
+    A row is given once that row is settled, so the results of :meth:`~krishiv_py.KeyedStream.with_previous` wait for it.
+
+    Parameters
+    ----------
+    arg : Expr or str
+        A column, or an expression over columns of one row.
+    rows : int
+        How many rows after, at most 1 000.
+
+    Examples
+    --------
+    >>> from krishiv_py import col, next
+    >>> col("price") < next("price")
+    price < NEXT(price)
+    """
+    most = a_number(rows, "rows", 1, 'write next("price"), or next("price", 2)', most=MOST_TIMES)
+    return Prev(col(arg) if isinstance(arg, str) else _any_expression(arg, "next"), -most)

@@ -20,7 +20,9 @@ from krishiv_py.plan.aggregates.selections import Then
 from krishiv_py.plan.expressions.expr import Alias, Col, Expr, col, lit, name_of
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
+from krishiv_py.plan.patterns import next as next_row
 from krishiv_py.plan.patterns import prev
+from krishiv_py.plan.previous import KNOWN
 from krishiv_py.sql.grouped import aggregate, aggregates
 from krishiv_py.sql.scope import Column, Env, Ranking, Relation, Role, computed_bound, conjuncts, dotted, role_of_mark
 from krishiv_py.sql.statements import only, refused
@@ -466,12 +468,12 @@ def has_lag(tree: sg.Select) -> bool:
 
 
 def lagging(tree: sg.Select, rows: Relation, env: Env) -> tuple[Relation, sg.Select]:
-    """Rows with a column for each LAG, and the query with these columns in the place of OVER.
+    """Rows with a column for each LAG and LEAD, and the query with these columns in the place of OVER.
 
     Raises
     ------
     PlanError
-        For LEAD, another order than that of the event time, several partitions, and other functions next to LAG.
+        For another order than that of the event time, several partitions, and other functions next to LAG.
     """
     before: dict[str, Any] = {}
     partitions: list[list[sg.Expression]] = []
@@ -482,19 +484,17 @@ def lagging(tree: sg.Select, rows: Relation, env: Env) -> tuple[Relation, sg.Sel
             return node
         only(node, frozenset({"this", "partition_by", "order", "spec", "over"}))
         call, spec = node.this, node.args.get("spec")
-        if isinstance(call, sg.Lead):
-            hint = "write MATCH_RECOGNIZE (... PATTERN (A B)) with AFTER MATCH SKIP TO NEXT ROW: B is the row after A"
-            raise refused("LEAD", node.sql("spark"), hint)
-        if not isinstance(call, sg.Lag) or spec is not None:
+        if not isinstance(call, (sg.Lag, sg.Lead)) or spec is not None:
             raise refused("LAG with other functions OVER, or with a range", tree.sql("spark"), "write a query for each")
+        word, look = ("LAG", prev) if isinstance(call, sg.Lag) else ("LEAD", next_row)
         if call.args.get("default") is not None:
-            raise refused("a third argument of LAG", node.sql("spark"), "write COALESCE(LAG(x) OVER (...), 0)")
+            raise refused(f"a third argument of {word}", node.sql("spark"), f"write COALESCE({word}(x) OVER (...), 0)")
         _by_time(node, rows, _LAG)
         offset = call.args.get("offset")
         if offset is not None and not (isinstance(offset, sg.Literal) and offset.is_int):
-            raise PlanError("LAG goes back a number of rows", got=node.sql("spark"), hint="write LAG(x, 2)")
-        name = free(f"lag_{len(before) + 1}", taken)
-        before[name] = prev(rows.expr(call.this), 1 if offset is None else int(offset.name))
+            raise PlanError(f"{word} goes by a number of rows", got=node.sql("spark"), hint=f"write {word}(x, 2)")
+        name = free(f"{word.lower()}_{len(before) + 1}", taken)
+        before[name] = look(rows.expr(call.this), 1 if offset is None else int(offset.name))
         partitions.append([rows.resolved(p) for p in node.args.get("partition_by") or ()])
         taken.append(name)
         columns.append(Column(None, name, name, hidden=True))
@@ -506,6 +506,9 @@ def lagging(tree: sg.Select, rows: Relation, env: Env) -> tuple[Relation, sg.Sel
         raise refused("LAG with several partitions", tree.sql("spark"), "write a query for each")
     source, keys = _keyed(partitions[0], rows.stream, taken)
     stream = rows.timed(source, env.lag_us).key_by(*keys).with_previous(**before)
+    if any(value.rows < 0 for value in before.values()):  # rows wait, and have another event time
+        columns = [attrs.evolve(c, role=None) if c.role == "time" else c for c in columns]
+        columns.append(Column(None, KNOWN, KNOWN, "time", hidden=True))
     return Relation(stream, tuple(columns)), changed
 
 

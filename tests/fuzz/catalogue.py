@@ -401,6 +401,7 @@ def _stages() -> Iterator[Call]:
     yield Call("step", lambda: kv.step, {"name": "one", "condition": "n > 1"})
     yield Call("absent, pattern", lambda: kv.absent, {"condition": "n > 1", "within": 5})
     before = {"arg": "n", "rows": 2}
+    yield Call("next", lambda: lambda arg, rows: with_rows_before(before=kv.next(arg, rows)), {"arg": "n", "rows": 2})
     yield Call("prev", lambda: lambda arg, rows: timed().key_by("user").match(kv.step("s", kv.prev(arg, rows) > 1)), before)
     at_two = {"name": "two"}
     yield Call("to_first", lambda: lambda name: timed().key_by("user").match(one.then(two), skip=kv.to_first(name)), at_two)

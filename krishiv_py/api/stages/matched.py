@@ -30,7 +30,7 @@ from krishiv_py.plan.matching import (
 )
 from krishiv_py.plan.operation import passing
 from krishiv_py.plan.patterns import AbsentStart, Pattern, absences_of, checked, steps_of
-from krishiv_py.plan.previous import PreviousRows
+from krishiv_py.plan.previous import KNOWN, PreviousRows
 from krishiv_py.plan.processing import AtEnd
 from krishiv_py.plan.schema import check_key_type
 from krishiv_py.types import condition_hint, type_text
@@ -171,22 +171,25 @@ class MatchMethods(OptionMethods):
         return self._results(self._draft.doing(operation))
 
     def with_previous(self, *, order_by: str | Sequence[str] = (), **columns: Expr) -> ResultStream:
-        """Add columns of the rows of the same key before each row, in order of event time: ``LAG`` of SQL.
+        """Add columns of the rows of the same key before and after each row, in order of event time: ``LAG``, ``LEAD`` of SQL.
 
         A row is given once it is settled: when no accepted row before it can come. So its columns are final, and the same
-        however rows came in batches. State holds the last values of each key.
+        however rows came in batches. State holds the last values of each key. With :func:`~krishiv_py.next` a row waits until
+        the row that it looks at is settled, or the input has ended; then results have the time of that row, which is their
+        event time, in a column ``known_at``: at the end of input the largest event time.
 
         Parameters
         ----------
         order_by : str or sequence of str
             Columns that order rows of equal time, ascending, nulls last; then rows go by arrival.
         columns : Expr
-            The new columns: :func:`~krishiv_py.prev`, and what is computed of it and of the columns of the row.
+            The new columns: :func:`~krishiv_py.prev` and :func:`~krishiv_py.next`, and what is computed of them and of the
+            columns of the row.
 
         Returns
         -------
         ResultStream
-            The rows with the new columns, and with their own event time.
+            The rows with the new columns, and with their own event time, or that of the row for which they have waited.
 
         Raises
         ------
@@ -226,8 +229,11 @@ class MatchMethods(OptionMethods):
         before = [pa.field(name, values.measure_type(MatchExpr(node.arg), schema)) for name, node in reader.before]
         known = pa.schema([*schema, *before])
         fields = pa.schema([pa.field(name, values.measure_type(MatchExpr(expr), known)) for name, expr in made])
-        order = _ordering(order_by, schema, "with_previous")
-        return self._results(self._draft.doing(PreviousRows(tuple(made), tuple(reader.before), fields, order)))
+        order, time = _ordering(order_by, schema, "with_previous"), self._draft.input.column
+        if KNOWN in (*schema.names, *columns) and any(node.rows < 0 for _, node in reader.before):
+            hint = f'give it another name: .rename({KNOWN}="then")' if KNOWN in schema.names else "give it another name"
+            raise ColumnError("a column is called like the event time of rows that wait", got=shown(KNOWN), hint=hint)
+        return self._results(self._draft.doing(PreviousRows(time, tuple(made), tuple(reader.before), fields, order)))
 
     def _check_names(self, measures: Sequence[str], rows: RowsOf, columns: Sequence[str]) -> None:
         own = [*self._draft.keys, START, END, MATCHED] if rows == "one" else [*columns, STEP, NUMBER, MATCHED]
