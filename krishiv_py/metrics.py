@@ -23,6 +23,9 @@ name                                  kind     meaning
 ``failed_function_calls_total``       counter  calls of process functions that raised, and were undone
 ``refused_function_calls_total``      counter  calls of process functions that refused their row
 ``dropped_timers_total``              counter  timers that were left when the input ended
+``function_seconds_total``            counter  for how long process functions ran, with what goes around each call
+``pending_timers``                    gauge    deadlines of process functions, absence and patterns
+``held_rows``                         gauge    rows of these that wait until none before them can come
 ``pending_window_count``              untyped   ``progress.open_windows``
 ``state_rows``                        gauge    rows and partial aggregates in state; the number of keys is not known
 ``state_bytes``                       gauge    bytes of state
@@ -43,7 +46,8 @@ name                                  kind     meaning
 ====================================  =======  ====================================================================
 
 Only queries with closed keys have ``close_key_dropped_total``. Only plans that can drop such rows have ``ttl_dropped_total``,
-``duplicate_events_total`` and ``limited_…``.
+``duplicate_events_total`` and ``limited_…``. ``function_…`` are of process functions; ``pending_timers`` and ``held_rows`` have
+samples where there are some.
 """
 
 from __future__ import annotations
@@ -213,6 +217,14 @@ def _waiting(progress: Progress, _state: str) -> dict[str, float]:
     return {"": progress.backlog_seconds}
 
 
+def _ran(progress: Progress) -> dict[str, float]:
+    return {"": progress.call_seconds} if "calls" in progress.counters else {}
+
+
+def _of_ordered(progress: Progress, n: int) -> dict[str, float]:
+    return {"": n} if progress.timers or progress.held_rows or "calls" in progress.counters else {}
+
+
 SHOWN: Final = (
     _counted("rows", "Rows read", "rows"),
     _counted("very_late_events", "Rows with event time below watermark minus allowed lateness", "very_late"),
@@ -229,6 +241,11 @@ SHOWN: Final = (
     _counted("failed_function_calls", "Calls of process functions that raised, and were undone", "failed_calls", always=False),
     _counted("refused_function_calls", "Calls of process functions that refused their row", "refused", always=False),
     _counted("dropped_timers", "Timers that were left when the input ended", "timers_dropped", always=False),
+    MetricSamples("function_seconds", "For how long process functions ran", "counter", _ran),
+    MetricSamples("pending_timers", "Deadlines that are pending", "gauge", lambda p: _of_ordered(p, p.timers)),
+    MetricSamples(
+        "held_rows", "Rows that wait until none before them can come", "gauge", lambda p: _of_ordered(p, p.held_rows)
+    ),
     # a gauge but in name: the ending is one of histograms, which Prometheus' own check lets pass only where no type is given
     MetricSamples("pending_window_count", "Windows open, as in the progress", "untyped", lambda p: {"": p.open_windows}),
     _gauge("state_rows", "Rows and partial aggregates in state", lambda p: p.open_rows),

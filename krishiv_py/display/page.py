@@ -352,6 +352,12 @@ def _tiles(view: View, now_us: int) -> str:
         ),
         ("last batch", f"{1_000 * now.batch_seconds:,.0f} ms", f"number {now.batch_id}, {ago}" if now.batch_id >= 0 else ago),
     ]
+    if now.timers or now.held_rows:
+        tiles.append(("timers", number(now.timers), f"{now.held_rows:,} rows that are not settled"))
+    if now.call_seconds:
+        each = now.call_seconds / max(now.counters.get("calls", 0), 1)
+        calls = f"{now.counters.get('calls', 0):,} calls, {1e6 * each:,.1f} µs each"
+        tiles.append(("in your functions", f"{now.call_seconds:,.1f} s", calls))
     if now.backlog:
         tiles.append(("backlog", number(sum(now.backlog.values())), ", ".join(now.backlog)))
     body = "".join(

@@ -128,6 +128,8 @@ class Report:
         The processing time at which it has something to do even without rows.
     given : dict
         Rows that went to outputs since the query began, by the name of the output.
+    timers, held_rows : int
+        Deadlines that are pending, and rows that are not settled.
     """
 
     counters: dict[str, int]
@@ -137,6 +139,8 @@ class Report:
     notes: tuple[Notes, ...] = ()
     wakeup_now_us: int | None = None
     given: dict[str, int] = attrs.field(factory=dict)
+    timers: int = 0
+    held_rows: int = 0
 
     def saved(self) -> dict[str, Any]:
         """As plain data, as the metrics file of a checkpoint holds it too; without partitions, which only a batch needs."""
@@ -148,6 +152,7 @@ class Report:
             "notes": [[n.maxima, [[a.watermark_us, a.source, a.now_us] for a in n.advances], n.ahead] for n in self.notes],
             "wakeup_now": self.wakeup_now_us,
             **({"given": self.given} if self.given else {}),
+            **({"waits": [self.timers, self.held_rows]} if self.timers or self.held_rows else {}),
         }
 
     @classmethod
@@ -160,7 +165,8 @@ class Report:
         if saved.get("partitions"):
             notes.append(Notes({}, partitions={p: tuple(given) for p, given in saved["partitions"].items()}))
         sizes = saved["open_windows"], saved["open_rows"], saved["state_bytes"]
-        return cls(under_new_names(saved["counters"]), *sizes, tuple(notes), saved.get("wakeup_now"), saved.get("given", {}))
+        counters, given, waits = under_new_names(saved["counters"]), saved.get("given", {}), saved.get("waits", (0, 0))
+        return cls(counters, *sizes, tuple(notes), saved.get("wakeup_now"), given, *waits)
 
     def to_bytes(self) -> bytes:
         """As it travels to the driver."""

@@ -23,7 +23,7 @@ from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.spread import BucketContent, spread
 from krishiv_py.kernels.state.store import Bucket, ClockDeadline, MemoryStore, Meta, Pages, stored
 from krishiv_py.plan.durations import UNSET
-from krishiv_py.plan.running import FAILED_DROPPED, Progress
+from krishiv_py.plan.running import FAILED_DROPPED, Progress, call_seconds_of, counts_of
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.storage.checksums import decode, encode
 
@@ -134,6 +134,8 @@ class StageBucket:
     share: tuple[int, int] = (0, 1)
     open_windows: int = 0
     open_rows: int = 0
+    timers: int = 0
+    held_rows: int = 0
     _wakeup: tuple[int | None, int | None] | None = None
     """The watermark and the processing time at which the operator wants to be woken, since the last step of this run."""
     _nothing: StageOutput | None = None
@@ -164,6 +166,7 @@ class StageBucket:
     def left(self, step: StepResult) -> None:
         """Note how much is open."""
         self.open_windows, self.open_rows, self._nothing = step.open_windows, step.open_rows, None
+        self.timers, self.held_rows = step.timers, step.held_rows
 
     def resting(self, moment: Moment) -> StageOutput | None:
         """Return the result of a step that has no rows and nothing to do, so none is made; None where there may be something.
@@ -250,6 +253,16 @@ class ProcessStage:
     def open_windows(self) -> int:
         """Return how many windows are open."""
         return self.spec.operation.open_windows(bucket.open_windows for bucket in self.buckets)
+
+    @property
+    def timers(self) -> int:
+        """Return how many deadlines are pending."""
+        return sum(bucket.timers for bucket in self.buckets)
+
+    @property
+    def held_rows(self) -> int:
+        """Return how many rows are not settled."""
+        return sum(bucket.held_rows for bucket in self.buckets)
 
     @property
     def open_rows(self) -> int:
@@ -393,9 +406,12 @@ class ProcessStage:
             watermark_us=watermark_us,
             rows=self.counters["rows"],
             late=refused(self.counters),
-            counters=dict(self.counters),
+            counters=counts_of(self.counters),
             open_windows=self.open_windows,
             open_rows=self.open_rows,
+            timers=self.timers,
+            held_rows=self.held_rows,
+            call_seconds=call_seconds_of(self.counters),
             state_bytes=self.nbytes,
             firings=self.counters[FIRINGS],
             source_watermarks_us=sources_us,

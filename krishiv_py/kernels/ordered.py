@@ -365,6 +365,8 @@ class OrderedStep:
             counters,
             late,
             self._by_clock.earliest,
+            len(self._looks) + len(self._by_clock),
+            len(self._held),
         )
 
 

@@ -211,6 +211,8 @@ class StepResult:
         What else was counted in this step, such as ``ttl_dropped``.
     wakeup_now_us : int or None
         The processing time at which this bucket has something to do even without rows (intervals, TTL).
+    timers, held_rows : int
+        Of a stage in settled order, deadlines that are pending, and rows that are not settled.
     """
 
     results: pa.Table
@@ -221,6 +223,8 @@ class StepResult:
     counters: dict[str, int] = attrs.field(factory=dict)
     late: pa.Table | None = None
     wakeup_now_us: int | None = None
+    timers: int = 0
+    held_rows: int = 0
 
 
 def earliest(*moments: tuple[int | None, int]) -> int | None:

@@ -107,6 +107,8 @@ class Expiring:
             counters={**done.counters, "ttl_dropped": dropped},
             open_windows=sizes.open_windows,
             open_rows=sizes.open_rows,
+            timers=sizes.timers,
+            held_rows=sizes.held_rows,
             wakeup_us=earliest((sizes.wakeup_us, 0), (wakeup if self.by_event else None, 0)),
             wakeup_now_us=earliest((sizes.wakeup_now_us, 0), (None if self.by_event else wakeup, 0)),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -101,6 +102,20 @@ class Counters(dict[str, int]):
             raise KeyError(name)
         deprecated(f"the counter {name!r}", repr(new), callers=2)
         return self[new]
+
+
+CALL_US: Final = "call_us"
+"""The counter of the time for which process functions ran, µs: it is counted as others are, and shown on its own."""
+
+
+def counts_of(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return the counters but for that of a time, which differs from run to run."""
+    return {name: n for name, n in counters.items() if name != CALL_US}
+
+
+def call_seconds_of(counters: Mapping[str, int]) -> float:
+    """Return for how long process functions ran, s."""
+    return counters.get(CALL_US, 0) / 1e6
 
 
 BEHIND: Final = "behind_us_"
@@ -217,6 +232,11 @@ class Progress:
         calendar windows and panes) is open once, whatever the number of its keys; where keys are in several buckets it is the
         count of the bucket with the most. Of windows of one key (sessions, look-back and count windows) and of joins it counts
         what waits to become a result: rows, or parts of sessions. ``query.state()`` has a row for each key and window.
+    timers, held_rows : int
+        Of process functions, absence and patterns: deadlines at which keys are looked at, and rows that are not settled, since
+        the first batch of this run.
+    call_seconds : float
+        How long process functions ran, with what goes around each call, s, over all restarts.
     source_watermarks_us : dict
         The watermark of every declared source, µs; empty for a single source.
     idle_sources : tuple of str
@@ -285,6 +305,9 @@ class Progress:
     open_rows: int = 0
     state_bytes: int = 0
     firings: int = 0
+    timers: int = 0
+    held_rows: int = 0
+    call_seconds: float = attrs.field(default=0.0, eq=False)
     source_watermarks_us: dict[str, int] = attrs.field(factory=dict)
     idle_sources: tuple[str, ...] = ()
     sink_rows: dict[str, int] = attrs.field(factory=dict)
@@ -408,6 +431,9 @@ def of_stages(stages: dict[str, Progress], inputs: Sequence[int], leading: int) 
         counters=counters,
         open_windows=sum(s.open_windows for s in every),
         open_rows=sum(s.open_rows for s in every),
+        timers=sum(s.timers for s in every),
+        held_rows=sum(s.held_rows for s in every),
+        call_seconds=math.fsum(s.call_seconds for s in every),
         state_bytes=sum(s.state_bytes for s in every),
         firings=every[-1].firings,
         sink_rows=summed([s.sink_rows for s in every]),

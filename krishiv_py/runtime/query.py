@@ -34,7 +34,7 @@ from krishiv_py.missing import OfOneProcess
 from krishiv_py.plan.checks import PathLike
 from krishiv_py.plan.durations import UNSET, Duration, TimePoint, show_instant, time_point_us, to_us
 from krishiv_py.plan.options.late import SparedLateEventHandler
-from krishiv_py.plan.running import STILL_S, Progress, TableVersion, of_stages, waiting
+from krishiv_py.plan.running import STILL_S, Progress, TableVersion, call_seconds_of, counts_of, of_stages, waiting
 from krishiv_py.planner.cut import StagePlan, input_stages, leading_stage
 from krishiv_py.planner.explain import explain
 from krishiv_py.planner.physical import PhysicalPlan
@@ -381,9 +381,12 @@ def _sums(
         watermark_us=watermark_us,
         rows=counters.get("rows", 0),
         late=refused(counters),
-        counters=counters,
+        counters=counts_of(counters),
         open_windows=open_windows,
         open_rows=sum(e.open_rows for e in entries),
+        timers=sum(e.timers for e in entries),
+        held_rows=sum(e.held_rows for e in entries),
+        call_seconds=call_seconds_of(counters),
         state_bytes=sum(e.state_bytes for e in entries),
         firings=counters.get("firings", 0),
         source_watermarks_us=sources_us,

@@ -35,7 +35,7 @@ from krishiv_py.missing import OfOneProcess
 from krishiv_py.plan.checks import PathLike, a_path, a_switch, a_text, is_collection
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, show_instant, time_point_us
 from krishiv_py.plan.options.query import OnChange, given_begin
-from krishiv_py.plan.running import Counters, Progress, of_stages, summed
+from krishiv_py.plan.running import CALL_US, Counters, Progress, of_stages, summed
 from krishiv_py.planner.cut import input_stages, leading_stage
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables, tables_seen
@@ -194,7 +194,7 @@ class Driver(OfOneProcess):
         (2, 0)
         """
         counters = summed(dict(self._stages[n].counters) for n in input_stages(self._plan.stages))
-        return Counters({name: n for name, n in counters.items() if name != FIRINGS})
+        return Counters({name: n for name, n in counters.items() if name not in (FIRINGS, CALL_US)})
 
     @property
     def progress(self) -> Progress:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -33,6 +35,7 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.process_calls import CLOCK, Context, row_reader, time_of
 from krishiv_py.plan.processing import MOST_TIMERS, Processing
 from krishiv_py.plan.row_classes import RecordClass, names_of, stored_value
+from krishiv_py.plan.running import CALL_US
 
 
 class UndoneError(Exception):
@@ -105,6 +108,13 @@ class StepCalls:
         """Count something of this step."""
         if n:
             self.counters[name] = self.counters.get(name, 0) + n
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Count how long calls of the function take, with what goes around them."""
+        begun = time.perf_counter()
+        yield
+        self.count(CALL_US, round(1e6 * (time.perf_counter() - begun)))
 
     def add(self, part: StepCalls, first_key: int, first_row: int) -> None:
         """Take what came of the calls for some of the keys, from `first_key` on, whose rows begin at `first_row`."""
@@ -248,10 +258,11 @@ class Calls(StepCalls):
         )
         ctx, values = self._context(clocked=states.clocked), self._key_values()
         begins = self.keys.begins.tolist()
-        for key in range(self.keys.n):
-            low, high = begins[key], begins[key + 1]
-            ctx.key = values[key]
-            self._key(states, key, ctx, times[low:high], objects[low:high])
+        with self.timed():
+            for key in range(self.keys.n):
+                low, high = begins[key], begins[key + 1]
+                ctx.key = values[key]
+                self._key(states, key, ctx, times[low:high], objects[low:high])
         self.collect()
         try:
             return states.updates()
@@ -268,7 +279,9 @@ class Calls(StepCalls):
             rows = self.rows.slice(low, high - low)
             ctx.key = values[key]
             run = _KeyRun(self, key, ctx, (states.state(key), states.due(key)), states.numbers(key), low, careful=careful)
-            run.all(rows[TIME].to_numpy().tolist(), self._objects(rows), ends=False)
+            times, objects = rows[TIME].to_numpy().tolist(), self._objects(rows)
+            with self.timed():
+                run.all(times, objects, ends=False)
             self.count("calls", run.made)
             states.put(key, run.state, run.due, (run.called, run.fired, run.changed))
         self.collect()

@@ -284,7 +284,8 @@ class Rounds(StepCalls):
         numbers = {"called": int(states.called[key]), "fired": int(states.fired[key])}
         hot = HotKey(self.on_events, context, cells, states.defaults, due, has=bool(states.has[key]), **numbers)
         events = _EventsOfKey(self.columns, key, first, rows, self.kind)
-        taken = hot.run(rows.tolist(), events.row, events.timer, due_us)
+        with self.timed():
+            taken = hot.run(rows.tolist(), events.row, events.timer, due_us)
         try:
             given = self._rows_of_hot_key(hot, keys)
         except (SchemaError, OperatorError):  # a round says which event it was
@@ -396,7 +397,8 @@ class Rounds(StepCalls):
         if new.any():
             columns._take_all()
         self.ctx._enter(events.times)
-        given: Any = self.on_events(seen, columns, self.ctx)
+        with self.timed():
+            given: Any = self.on_events(seen, columns, self.ctx)
         if given is not None:
             hint = "write ctx.emit(where=mask, n=state.n), and return nothing"
             raise PlanError("on_events gives its rows by ctx.emit", got=shown(given), hint=hint)

@@ -360,7 +360,8 @@ class BucketProcessor:
             yield from self._emit(kind, bucket, table)
         yield from self._hand_on(bucket, batch, results, shown)
         maxima = tuple(packed.notes) if self._place.reads else ()  # the watermark follows the rows of the source
-        report = Report(counters, step.open_windows, step.open_rows, store.bytes, maxima, step.wakeup_now_us, left)
+        sizes = step.open_windows, step.open_rows, store.bytes
+        report = Report(counters, *sizes, maxima, step.wakeup_now_us, left, step.timers, step.held_rows)
         yield Row(kind=self._kind(METRICS), bucket=bucket, blob=report.to_bytes())
 
     def _kind(self, kind: str) -> str:

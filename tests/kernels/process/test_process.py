@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import random
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypedDict
 
@@ -772,3 +773,22 @@ def test_keys_of_a_typed_dict_may_be_absent(hot: bool, monkeypatch: pytest.Monke
     single, whole = _one_by_one_and_at_once(ROWS, _over(Takes, returns="n bigint", state=MayLack))
     assert [row["n"] for row in whole] == ([1, 2, 3] if hot else [1, 2, 3, 4])  # the last row is the only one of its step
     assert hot or single == whole
+
+
+def test_progress_says_what_waits_and_how_long_calls_took() -> None:
+    class Slow:
+        def on_row(self, row: Any, state: Any, ctx: Any) -> None:
+            time.sleep(0.002)
+            ctx.timer("a", after=10)
+            ctx.timer("b", after="1 day", clock="processing")
+
+        def on_timer(self, name: str, state: Any, ctx: Any) -> None:
+            pass
+
+    driver = Driver(stream_of("k string, at bigint").watermark("at", 0).key_by("k").process(Slow(), returns="n bigint"))
+    driver.send([{"k": "a", "at": 1}, {"k": "b", "at": 2}, {"k": "b", "at": 9}])
+    progress = driver.progress
+    assert (progress.timers, progress.held_rows, progress.counters["calls"]) == (4, 1, 2)
+    assert progress.call_seconds >= 0.004 and "call_us" not in progress.counters
+    driver.close()
+    assert (driver.progress.timers, driver.progress.held_rows) == (0, 0)
