@@ -25,7 +25,7 @@ from krishiv_py.arrays.grouping import group, group_rows, key_hashes
 from krishiv_py.arrays.sorting import sorted_unique
 from krishiv_py.arrays.types import Ints, Mask, last_rows, pick, values_at
 from krishiv_py.kernels.aggregates.base import shown_key
-from krishiv_py.kernels.columns.layout import TIME, Layout, whole
+from krishiv_py.kernels.columns.layout import MARK, TIME, Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.results import StepResult, earliest
 from krishiv_py.kernels.spec import Moment, OperatorSpec
@@ -33,7 +33,7 @@ from krishiv_py.kernels.state.key_table import KeyTable
 from krishiv_py.kernels.state.store import WRITTEN, Bucket, ClockDeadline, Section
 from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys
-from krishiv_py.kernels.watermark import floor_watermark
+from krishiv_py.kernels.watermark import floor_each, floor_watermark
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 
 NEVER: Final = END_OF_TIME
@@ -120,7 +120,8 @@ class OrderedOperator:
         self.names = layout.key_names
         self.order_columns = [layout.working[name] for name in order_by]
         self.in_time = in_time
-        self.held_schema = pa.schema([*layout.row_schema, pa.field(_ARRIVED, pa.int64()), pa.field(DUE, pa.int64())])
+        kept = [field for field in layout.row_schema if field.name != MARK]
+        self.held_schema = pa.schema([*kept, pa.field(_ARRIVED, pa.int64()), pa.field(DUE, pa.int64())])
         self.values = [*values, pa.field(LOOK, pa.int64()), pa.field(_CLOCK, pa.int64())]
         self.finest_us = max(spec.tick_us, 1 << 16)
 
@@ -163,8 +164,14 @@ class OrderedOperator:
         return KeyTable(bucket, self.NAME, self.layout.key_fields, self.values)
 
     def late_rows(self, step: OrderedStep, rows: pa.Table) -> Mask:
-        """Return which rows of a step are late, of an operation that takes late rows: all time before `horizon` is over."""
-        late: Mask = (rows[TIME].to_numpy() < step.horizon) & (rows[_ARRIVED].to_numpy() >= step.first_arrival)
+        """Return which rows of a step are late, of an operation that takes late rows.
+
+        For them all time before `horizon` was over when they came, or, with the row clock, before what each is classified by.
+        """
+        times = rows[TIME].to_numpy()
+        if step.marks is not None:
+            return times < floor_each(step.marks_of(rows), self.late_us)
+        late: Mask = (times < step.horizon) & (rows[_ARRIVED].to_numpy() >= step.first_arrival)
         return late
 
     def waiting_rows(self, bucket: Bucket) -> DueQueue:
@@ -245,6 +252,8 @@ class OrderedStep:
         self.due_us = self.horizon if operator.in_time else moment.watermark_us
         self.first_arrival = 0
         """The number of the first row that came with this step."""
+        self.marks: Ints | None = None
+        """What each row that came with this step is classified by, with the row clock, where the operator goes by it."""
         self.table = operator.table(bucket)
         self._held = operator.waiting_rows(bucket)
         self._looks, self._by_clock = (
@@ -255,15 +264,27 @@ class OrderedStep:
         """Return the rows that are settled; the others are held."""
         self.first_arrival = ArrivalCount.of(self.bucket).rows_arrived
         op, numbers = self.op, self.numbers(chunk.num_rows)
+        times = chunk[TIME].to_numpy()
+        if op.layout.marked:
+            self.marks = chunk[MARK].to_numpy()
+            chunk = chunk.drop_columns([MARK])
         rows = pa.Table.from_arrays([*chunk.columns, pa.array(numbers), chunk[TIME]], schema=op.held_schema)
         if not op.in_time:
             return rows
         reached = [] if self.horizon == UNSET else self._held.pop(self.horizon - 1)
-        ready = rows[TIME].to_numpy() < self.horizon
+        ready = times < self.horizon
+        if self.marks is not None:
+            ready |= times < floor_each(self.marks, op.late_us)
         if not ready.all():
             self._held.insert(rows.filter(pa.array(~ready)), self.horizon)
             rows = rows.filter(pa.array(ready))
         return pa.concat_tables([*reached, rows])
+
+    def marks_of(self, rows: pa.Table) -> Ints:
+        """Return what rows are classified by, with the row clock; ``UNSET`` for those that came before this step."""
+        assert self.marks is not None
+        places = rows[_ARRIVED].to_numpy() - self.first_arrival
+        return values_at(np.flatnonzero(places >= 0), self.marks[places[places >= 0]], len(places), UNSET)
 
     def numbers(self, n: int) -> Ints:
         """Return so many numbers, each of which is larger than all before it."""

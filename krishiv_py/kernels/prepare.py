@@ -341,6 +341,8 @@ class RowPreparer:
         spec, options, (clock, name) = self.spec, self.spec.options, lane
         if not self._late_by_time or spec.source_column is not None or options.future_reference == "watermark":
             return None
+        if self.layout.marked:
+            return None
         stamped = stamp(rows.column(spec.time_column), spec.time_kind) if rows.num_rows else None
         if stamped is None or stamped.bounds is None or not self._all_taken(rows, stamped, UNSET, begun_us, results=False):
             return None
@@ -685,6 +687,8 @@ class RowPreparer:
         if self.layout.doubts:
             over = late_line_each(watermark_us if keep is None else _each(watermark_us, keep), self.spec.options)
             own.append(pa.array(self._reaches(times, gaps) <= over))
+        if self.layout.marked:
+            own.append(pa.array(np.full(len(times), watermark_us if keep is None else _each(watermark_us, keep))))
         carried = [rows.column(n) for n in (*self.layout.carried, *self.layout.own, *self.spec.row_ids)]
         return pa.Table.from_arrays([as_arrow(times), *own, *keys, *inputs, *carried], schema=self.layout.row_schema)
 

@@ -223,6 +223,16 @@ class Operation:
         return ()
 
     @property
+    def goes_by_arrival(self) -> bool:
+        """Return whether its results depend on the order in which rows come."""
+        return False
+
+    @property
+    def reads_marks(self) -> bool:
+        """Return whether, with the row clock, its operator gets the watermark of each row with it (SEMANTICS §2.8)."""
+        return False
+
+    @property
     def takes_late(self) -> bool:
         """Return whether the operator gets late rows, too, and says itself what becomes of them."""
         return False
@@ -465,6 +475,10 @@ class Deduplication(Operation):
     within_us: int
     duplicates: Duplicates = "count"
     hidden: tuple[str, ...] = ()
+
+    @property
+    def goes_by_arrival(self) -> bool:
+        return True
 
     def identity(self) -> dict[str, str]:
         return {"within_us": repr(self.within_us)}  # who gets the duplicates may change

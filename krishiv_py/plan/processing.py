@@ -319,6 +319,14 @@ class Processing(Operation):
         return dict(self.renamed)
 
     @property
+    def goes_by_arrival(self) -> bool:
+        return self.order == "arrival"
+
+    @property
+    def reads_marks(self) -> bool:
+        return self.goes_by_arrival or self.takes_late
+
+    @property
     def takes_late(self) -> bool:
         return self.late == "pass"
 
@@ -334,9 +342,8 @@ class Processing(Operation):
     def warnings(self) -> tuple[str, ...]:
         texts = []
         if self.order != "time":
-            texts.append(
-                'with order="arrival" results depend on how rows come in batches; order="time" gives the same for every cut'
-            )
+            what = 'with order="arrival" results depend on the order in which rows come'
+            texts.append(f'{what}, and, but for clock="row", on their batches; order="time" gives the same for every cut')
         if self.takes_late:
             texts.append('with late="pass" what on_late gives, and does to state, depends on how rows come in batches')
         return tuple(texts)
@@ -371,12 +378,6 @@ class Processing(Operation):
 
     def carried(self, row: pa.Schema) -> tuple[str, ...]:
         return tuple(f.name for f in passing(row) if f.name not in self.keys or pa.types.is_floating(f.type))
-
-    def row_by_row(self, options: QueryOptions) -> Operation:
-        if self.order == "arrival":
-            hint = 'write order="time", or clock="batch"'
-            raise PlanError('order="arrival" goes by batches', got='clock="row"', hint=hint)
-        return self
 
     def result_fields(self, row: pa.Schema, bound: pa.DataType) -> list[pa.Field] | None:
         keys = [row.field(k) for k in self.keys]

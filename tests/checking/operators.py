@@ -96,6 +96,13 @@ class Idle:
         return [{"rows": rows}]
 
 
+class IdleAndLate(Idle):
+    """The same, which gives late rows, too."""
+
+    def on_late(self, row: Row, state: Seen, ctx: Context) -> list[dict[str, int]]:
+        return [{"rows": -1}]
+
+
 class IdleByColumns:
     """The same, many keys at a time."""
 
@@ -190,6 +197,11 @@ PLANS: Final[dict[str, Build]] = {
     "union by source": by_source,
     "process": lambda c: keyed(c).process(Idle(), returns="rows bigint", state=Seen),
     "process by rounds": lambda c: keyed(c).process(IdleByColumns(), returns="rows bigint", state=Seen),
+    "process on arrival": lambda c: keyed(c).process(Idle(), returns="rows bigint", state=Seen, order="arrival"),
+    "process by rounds on arrival": lambda c: keyed(c).process(
+        IdleByColumns(), returns="rows bigint", state=Seen, order="arrival"
+    ),
+    "process of late rows": lambda c: keyed(c).process(IdleAndLate(), returns="rows bigint", state=Seen, late="pass"),
     "absence": lambda c: keyed(c).absent(after=30_000, repeat=20_000),
     "pattern": lambda c: keyed(c).match(
         kv.step("low", "v < 3").followed_by(kv.step("high", "v >= 3").one_or_more()),

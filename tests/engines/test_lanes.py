@@ -167,10 +167,20 @@ KEYS_IN_LANES: Final[dict[str, Build]] = {
     "look-back on arrival": lambda c, a, b: some(
         timed(c, a).key_by("user").lookback_window(60_000, emit="arrival", with_row=True)
     ),
+    "process on arrival": lambda c, a, b: (
+        timed(c, a)
+        .key_by("user")
+        .process(Visits(), returns="why string, rows bigint, total bigint", state=Seen, order="arrival")
+    ),
+    "process in rounds on arrival": lambda c, a, b: (
+        timed(c, a).key_by("user").process(VisitsInRounds(), returns="rows bigint", state=Seen, order="arrival")
+    ),
     "totals": lambda c, a, b: some(timed(c, a).key_by("user")),
 }
 """Results are functions of the lanes where the rows of a key are of one lane."""
 
+BY_ARRIVAL: Final = ("process on arrival", "process in rounds on arrival")
+"""Operations whose results depend on what comes between two rows, too."""
 NOT_JUDGED: Final = ("totals",)
 """Operations for which no row is late."""
 PLANS: Final = {**ANY_KEYS, **KEYS_IN_LANES}
@@ -258,6 +268,16 @@ class Trial:
         rows = [row for step in steps for row in step.results.to_pylist()]
         return folds(plan, rows), said([*late, *(also if two else [])])
 
+    def of_lanes_alone(self) -> tuple[list[str], list[str]]:
+        """Return what drivers give, one for each lane, in a batch for each row."""
+        rows, late = list[Row](), list[Row]()
+        for lane in self.left:
+            driver = Driver(self.alone("batch"))
+            for step in [*(driver.send([row]) for row in lane), driver.close()]:
+                rows += step.results.to_pylist()
+                late += step.late.to_pylist()
+        return texts(rows), said(late)
+
     def in_process(
         self, folder: Path, chance: random.Random, most: int, *, workers: int, through: str
     ) -> tuple[list[str], list[str]]:
@@ -312,7 +332,9 @@ def test_results_are_functions_of_the_lanes(kind: str, seed: int, tmp_path: Path
         trial.in_process(tmp_path / str(number), chance, most, workers=workers, through=through)
         for number, (most, workers, through) in enumerate(ways)
     ]
-    if kind not in NOT_JUDGED:
+    if kind in BY_ARRIVAL:
+        assert results[0] == trial.of_lanes_alone()
+    elif kind not in NOT_JUDGED:
         assert results[0] == trial.of_taken_rows()
     assert results[1] == results[0], ways[1]
     assert results[2] == results[0], ways[2]

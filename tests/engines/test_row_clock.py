@@ -19,6 +19,7 @@ import krishiv_py as kv
 from krishiv_py import MultiSourceWatermarkSpec, SlidingWindows, TimeIntervalWindowOptions, WatermarkSpec, count, windows
 from krishiv_py.plan.options.watermarks import RowsClock
 from krishiv_py.testing import Driver, ManualClock, stream_of, union_of
+from tests.checking.operators import Idle, IdleAndLate, IdleByColumns, Seen
 
 SCHEMA = "user string, at bigint, v bigint"
 RIGHT = "user string, rat bigint, w bigint"
@@ -100,6 +101,12 @@ ONE_LANE: dict[str, Build] = {
     "count": lambda c: some(left(c).key_by("user").count_window(3, 2)),
     "distinct sets": lambda c: some(left(c).key_by("user").windowed_by(SlidingWindows.of("30 s").grace("5 s"))),
     "panes": lambda c: some(keyed(c).time_interval_window(TimeIntervalWindowOptions("60 s", creation_period="20 s"))),
+    "process on arrival": lambda c: (
+        left(c).key_by("user").process(Idle(), returns="rows bigint", state=Seen, order="arrival")
+    ),
+    "process by rounds on arrival": lambda c: (
+        left(c).key_by("user").process(IdleByColumns(), returns="rows bigint", state=Seen, order="arrival")
+    ),
     "deduplication": lambda c: left(c).drop_duplicates("user", within="1 minute"),
     "chain": chain,
     "filter after": lambda c: some(left(c).filter("v % 3 != 0").emit("final").key_by("user").tumbling_window(60_000)),
@@ -211,6 +218,21 @@ def test_several_lanes_in_any_cut_are_the_same(kind: str, seed: int, tmp_path: P
     assert whole == (expected[0], [])
     for most in (1, 7, 200):
         assert ran(build, "row", kind, cut(chance, arrived, most), chance, tmp_path) == expected, most
+
+
+@pytest.mark.parametrize("seed", range(3 * SEEDS))
+@pytest.mark.parametrize("order", ["time", "arrival"])
+def test_late_rows_of_a_process_function_are_those_of_a_loop(order: Any, seed: int) -> None:
+    chance = random.Random(f"late {order} {seed}")
+    arrived = rows_of(chance, "process", 120)
+    late = late_by_loop("process", arrived)["left"] - {row["v"] for _, row in arrived if row["at"] is None}
+    assert late
+    for most in (1, 7, 200):
+        handled = left("row").key_by("user").process(IdleAndLate(), returns="rows bigint", state=Seen, late="pass", order=order)
+        driver = Driver(handled)
+        outs = [driver.send(batch["left"]) for batch in cut(chance, arrived, most)]
+        given = [n for out in [*outs, driver.close()] for n in out.results["rows"].to_pylist()]
+        assert (given.count(-1), driver.counters["late_passed"]) == (len(late), len(late)), most
 
 
 @pytest.mark.parametrize("most", [1, 2, 10])

@@ -199,7 +199,8 @@ class ProcessMethods(OptionMethods):
             defaults or are nullable. A new one is made at the first row of a key.
         order : {"time", "arrival"}
             Wait until rows are settled, or call the function for the rows of a batch as they arrive, and for timers after them:
-            then results depend on arrival.
+            then results depend on arrival. With ``clock="row"`` timers fire before the first row that comes when their time is
+            over, so results depend on the order of the rows of each key, and not on batches.
         order_by : str or sequence of str
             Columns that order rows of equal time, ascending, nulls last; then rows go by arrival.
         at_end : {"fire", "seen"}
@@ -218,7 +219,8 @@ class ProcessMethods(OptionMethods):
             does not go on from the state of this one.
         late : {"side_output", "pass"}
             Send late rows to the late output, or give them to ``on_late(row, state, ctx)``, after the other calls of the batch
-            for their key: then what it gives depends on how rows come in batches.
+            for their key: then what it gives depends on how rows come in batches. With ``clock="row"`` which rows these are
+            does not.
         renamed : mapping, optional
             Former names of fields of the state, with those that they have now: ``{"orders": "count"}``. State of a savepoint
             is read by the former name where it has one. It may stay in the plan.

@@ -76,6 +76,8 @@ def _shown_window(spec: OperatorSpec, start: int, end: int) -> str:
 
 GAP = "__g"
 DOUBT = "__d"
+MARK: Final = "__w"
+"""The watermark by which a row is classified, with the row clock, of operators that go on with it."""
 WINDOW_START, WINDOW_END = "__ws", "__we"
 LATE_REASONS = ("null_time", "time_out_of_range", "null_key", "late", "future", "unknown_source")
 
@@ -146,12 +148,15 @@ class Layout:
         own = [pa.field(n, f.type) for n, f in zip(self.own_names, self.own_fields, strict=True)]
         apart = [pa.field(f"y{i}", spec.row_schema.field(n).type) for i, n in enumerate(spec.row_ids)]
         sign = [pa.field(SIGN, pa.int8())] if spec.changes else []
+        self.marked = spec.watermark.by_row and spec.operation.reads_marks
+        mark = [pa.field(MARK, pa.int64())] if self.marked else []
         self.row_schema = pa.schema(
             [
                 pa.field(TIME, pa.int64()),
                 *sign,
                 *gap,
                 *doubt,
+                *mark,
                 *self.assigned,
                 *keys,
                 *inputs,

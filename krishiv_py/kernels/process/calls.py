@@ -67,6 +67,8 @@ class StepCalls:
         Rows before `settled_us` have been taken; timers up to `due_us` fire.
     late_begins : ndarray of int64, optional
         Where in `rows` the late ones of each key begin, and where the last ones end.
+    marks : ndarray of int64, optional
+        The time up to which timers fire before each row, where rows are called in the order in which they arrive.
     """
 
     def __init__(
@@ -78,12 +80,14 @@ class StepCalls:
         settled_us: int,
         due_us: int,
         late_begins: Ints | None = None,
+        marks: Ints | None = None,
     ) -> None:
         operation = layout.spec.operation
         assert isinstance(operation, Processing)
         self.layout, self.operation, self.keys, self.rows = layout, operation, keys, rows
         self.settled_us, self.due_us, self.moment, self.now_us = settled_us, due_us, moment, moment.now_us
         self.late_begins = None if late_begins is None or late_begins[-1] == late_begins[0] else late_begins
+        self.marks = marks
         self.ended = moment.watermark_us == END_OF_TIME
         self.last_us = moment.newest_us
         self.in_time = operation.order == "time"
@@ -464,13 +468,13 @@ class _KeyRun:
     def all(self, times: list[int], rows: list[Any], *, ends: bool = True) -> None:
         """Make all calls; `ends` says whether the step ends with them for this key."""
         calls, ctx = self.calls, self.ctx
-        on_row, in_time = calls.on_row, calls.in_time
+        on_row = calls.on_row
         self.made += len(times)
         plain = not self.careful and calls.ttl_us is None
         least = ctx._least()
-        for place, (time_us, row) in enumerate(zip(times, rows, strict=True)):
-            if least <= time_us and in_time:
-                self._fire(time_us)
+        for place, (time_us, upto_us, row) in enumerate(zip(times, self._limits(times), rows, strict=True)):
+            if least <= upto_us:
+                self._fire(upto_us)
             self.fired = 0
             if plain:  # what _call does, for each row of a busy key
                 ctx._now = time_us
@@ -499,6 +503,13 @@ class _KeyRun:
             self._by_clock()
             if self.state is not None and self._expired(calls.settled_us):
                 self.state = None
+
+    def _limits(self, times: list[int]) -> list[int]:
+        """Return up to which time timers fire before each row."""
+        if self.calls.in_time:
+            return times
+        marks = self.calls.marks
+        return [UNSET] * len(times) if marks is None else marks[self.first : self.first + len(times)].tolist()
 
     def late(self, rows: list[Any]) -> None:
         """Call the function for late rows: at the last call of the key, or where all is settled, whichever is later."""

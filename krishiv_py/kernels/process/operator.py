@@ -62,15 +62,18 @@ class ProcessOperator(OrderedOperator):
             late = self.late_rows(step, rows)
             keys, rows, late_begins = _late_last(keys, rows, late)
         force = step.moment, step.horizon, step.due_us
+        marks = step.marks_of(rows) if step.marks is not None and not self.in_time else None
         most = keys.n if self.operation.takes_late else _KEYS_AT_ONCE
         if keys.n <= most:
-            calls: StepCalls = made(self.layout, keys, rows, *force, late_begins)
+            calls: StepCalls = made(self.layout, keys, rows, *force, late_begins, marks)
             updates = calls.run()
         else:
             calls, parts = StepCalls(self.layout, keys, rows, *force), list[KeyUpdates]()
             for low in range(0, keys.n, most):
                 part, first_row = keys.part(low, min(low + most, keys.n)), int(keys.begins[low])
-                some = made(self.layout, part, rows.slice(first_row, int(part.begins[-1])), *force)
+                n = int(part.begins[-1])
+                of_part = None if marks is None else marks[first_row : first_row + n]
+                some = made(self.layout, part, rows.slice(first_row, n), *force, None, of_part)
                 parts.append(some.run())
                 calls.add(some, low, first_row)
             updates = KeyUpdates.joined(parts)

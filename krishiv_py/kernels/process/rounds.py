@@ -260,6 +260,8 @@ class Rounds(StepCalls):
             row_us = values_at(more, self.times[self.place[keys[more]]], len(keys), NEVER)
             if self.in_time:
                 limit = np.minimum(row_us, due_us)
+            elif self.marks is not None:
+                limit = values_at(more, self.marks[self.place[keys[more]]], len(keys), due_us)
             else:  # all rows, then timers
                 limit = np.where(more, UNSET, due_us)
             timer_us, at = self.states.timers.soonest(keys)

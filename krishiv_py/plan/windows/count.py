@@ -30,6 +30,10 @@ class CountWindow(WindowOperation):
     size: int
     slide: int
 
+    @property
+    def goes_by_arrival(self) -> bool:
+        return True
+
     def fires_plainly(self, options: QueryOptions) -> bool:
         return options.fires_by_default
 

@@ -57,6 +57,10 @@ class LookBackWindow(WindowOperation):
     max_rows_per_window: int | None = attrs.field(default=None, metadata=LATER)
 
     @property
+    def goes_by_arrival(self) -> bool:
+        return self.emit == "arrival"
+
+    @property
     def route(self) -> str:
         """See :class:`~krishiv_py.plan.operation.Operation`."""
         return "lookback on arrival" if self.emit == "arrival" else self.kind

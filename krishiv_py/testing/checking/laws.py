@@ -32,8 +32,6 @@ from krishiv_py.testing.checking.runs import (
 )
 from krishiv_py.testing.checking.streams import Arrivals, Row, us_of
 
-_BY_ARRIVAL: Final = ("count", "deduplication")
-"""Operations whose results depend on the order in which rows arrive."""
 _SPREAD: Final = (2, 7)
 
 
@@ -240,8 +238,10 @@ def not_folded(plan: CheckedPlan) -> str | None:
             return "what state of a key is dropped depends on when batches run"
         if options.future_action != "warn" and not plan.by_row:
             return "which rows are too far ahead depends on batches"
-        if getattr(operation, "emit", "watermark") == "arrival" and not plan.by_row and stage.after:
+        if operation.kind == "lookback" and operation.goes_by_arrival and not plan.by_row and stage.after:
             return "results on arrival depend on batches of the stage before"
+        if operation.reads_marks and (operation.takes_late or not plan.by_row or stage.after):
+            return "when a process function is called depends on batches"
     return None
 
 
@@ -290,7 +290,7 @@ class ArrivalLaw(Law):
             return "the event time is computed, so a stream within the lag is not known"
         for stage in subject.plan.plan.stages:
             operation = stage.spec.operation
-            if operation.kind in _BY_ARRIVAL or getattr(operation, "emit", "watermark") == "arrival":
+            if operation.goes_by_arrival:
                 return f"{operation.kind} goes by the order of arrival"
         return not_folded(subject.plan)
 
