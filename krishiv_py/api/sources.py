@@ -14,7 +14,7 @@ from krishiv_py.connectors import archive as archives
 from krishiv_py.connectors.kafka.client import Option
 from krishiv_py.connectors.kafka.making import kafka_source
 from krishiv_py.connectors.kafka.source import KafkaPosition, KeyFormat, OnLost, Tombstones, ValueFormat
-from krishiv_py.connectors.ranges import node_of
+from krishiv_py.connectors.ranges import RangeSource, node_of
 from krishiv_py.connectors.source import Source
 from krishiv_py.connectors.tables.delta.source import delta_source
 from krishiv_py.connectors.tables.iceberg.source import Snapshot, iceberg_source
@@ -30,6 +30,9 @@ from krishiv_py.types import type_text, wider
 
 _SAME: Final = {"delimiter": "sep", "charset": "encoding"}
 """Options of CSV that have two names."""
+
+
+_WHOLE: Final = "all files of an archive are read lane by lane, and whole"
 
 
 class FileRunner(Runner, Protocol):
@@ -125,23 +128,12 @@ class FileSources:
             return files
         source = files._node
         assert isinstance(source, FileSource)
-        if order is None:
-            raise PlanError("a lane needs an order", got=f"lane={lane!r}", hint='write lane="partition", order="offset"')
-        given = {"streaming": streaming, "on_malformed": on_malformed}
-        more = [f"{name}={value!r}" for name, value in given.items() if value not in (False, "fail")]
-        if more:
-            hint = "leave out streaming and on_malformed"
-            raise PlanError("all files of an archive are read lane by lane, and whole", got=more[0], hint=hint)
-        ordered = archives.ArchiveSource(
-            path=source.path,
-            literal=source.literal,
-            schema=source.schema,
-            lane=None if lane is None else a_text(lane, "lane", 'pass the name of a column: lane="partition"'),
-            order=a_text(order, "order", 'pass the name of a column: order="offset"'),
-            most=source.max_files_per_batch,
-            rule=archives.rule_of(missing_columns, nanoseconds),
+        if on_malformed != "fail":
+            raise PlanError(_WHOLE, got=f"on_malformed={on_malformed!r}", hint="leave out on_malformed")
+        found = archives.ParquetFolder(
+            path=source.path, literal=source.literal, rule=archives.rule_of(missing_columns, nanoseconds)
         )
-        node = node_of(ordered, "archive")
+        node = archive_of(found, source.schema, lane, order, max_files_per_batch, streaming=streaming)
         return Stream(node, node.schema, self._runner)
 
     def read_json(
@@ -531,6 +523,8 @@ class RangedSources:
         on_change: OnChange = "fail",
         parallelism: int | None = None,
         storage_options: Mapping[str, Setting] | None = None,
+        lane: str | None = None,
+        order: str | None = None,
     ) -> Stream:
         """Return a Delta table, read by delta-rs and Arrow (docs/tables.md). Needs the extra ``delta``.
 
@@ -554,6 +548,9 @@ class RangedSources:
             How many tasks read at once; by default one for each core of this machine.
         storage_options : mapping of str, optional
             What delta-rs needs to reach an object store. Secrets are not shown.
+        lane, order : str, optional
+            For an archive of a topic that is not streaming: the columns with the lane of a row, and with its place in it, as of
+            :meth:`read_parquet`. A table has no order of its own, so ``clock="row"`` needs them.
 
         Raises
         ------
@@ -587,7 +584,10 @@ class RangedSources:
             parallelism=parallelism,
             storage_options=storage_options,
         )
-        return self.read_source(source, name=f"delta {source.path}")
+        if lane is None and order is None:
+            return self.read_source(source, name=f"delta {source.path}")
+        node = archive_of(archives.TableFiles(source), source.schema, lane, order, max_files_per_batch, streaming=streaming)
+        return Stream(node, node.schema, self._runner)
 
     def read_iceberg(
         self,
@@ -600,6 +600,8 @@ class RangedSources:
         max_files_per_batch: int | None = None,
         on_change: OnChange = "fail",
         parallelism: int | None = None,
+        lane: str | None = None,
+        order: str | None = None,
     ) -> Stream:
         """Return an Iceberg table, read by pyiceberg and Arrow (docs/tables.md). Needs the extra ``iceberg``.
 
@@ -625,6 +627,9 @@ class RangedSources:
             a warning. Compacting a table changes no rows.
         parallelism : int, optional
             How many tasks read at once; by default one for each core of this machine.
+        lane, order : str, optional
+            For an archive of a topic that is not streaming: the columns with the lane of a row, and with its place in it, as of
+            :meth:`read_parquet`. A table has no order of its own, so ``clock="row"`` needs them.
 
         Raises
         ------
@@ -655,7 +660,42 @@ class RangedSources:
             on_change=on_change,
             parallelism=parallelism,
         )
-        return self.read_source(source, name=f"iceberg {source.name}")
+        if lane is None and order is None:
+            return self.read_source(source, name=f"iceberg {source.name}")
+        node = archive_of(archives.TableFiles(source), source.schema, lane, order, max_files_per_batch, streaming=streaming)
+        return Stream(node, node.schema, self._runner)
+
+
+def archive_of(
+    files: archives.ArchiveFiles,
+    schema: pa.Schema,
+    lane: str | None,
+    order: str | None,
+    most: int | None,
+    *,
+    streaming: bool = False,
+) -> RangeSource:
+    """Return the source of files of which columns name the lane of a row, and its place in it.
+
+    Raises
+    ------
+    PlanError
+        For a lane without an order, and for files of which more may come.
+    ColumnError
+        For a column that is missing or of another type.
+    """
+    if streaming:
+        raise PlanError(_WHOLE, got="streaming=True", hint="leave out streaming")
+    if order is None:
+        raise PlanError("a lane needs an order", got=f"lane={lane!r}", hint='write lane="partition", order="offset"')
+    ordered = archives.ArchiveSource(
+        files=files,
+        schema=schema,
+        lane=None if lane is None else a_text(lane, "lane", 'pass the name of a column: lane="partition"'),
+        order=a_text(order, "order", 'pass the name of a column: order="offset"'),
+        most=most,
+    )
+    return node_of(ordered, "archive")
 
 
 def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) -> Stream:

@@ -1,7 +1,7 @@
 """Archives of a topic: files of which a column names the lane of a row, and another one its place in it (SEMANTICS §2.8).
 
-A lane is read file by file, in the order of its rows, whatever the files are called and however rows lie in them. For that two
-columns of each file are read first::
+The files are Parquet below a path, or those of a Delta or Iceberg table. A lane is read file by file, in the order of its rows,
+whatever the files are called and however rows lie in them. For that two columns of each file are read first::
 
     a.parquet   partition  1  0  0       lane 0:  a.parquet [offsets 7 to 8] → b.parquet [9 to 12]
                 offset     4  8  7       lane 1:  a.parquet [4] → c.parquet [5 to 6]
@@ -10,10 +10,11 @@ columns of each file are read first::
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import attrs
 import numpy as np
@@ -36,6 +37,7 @@ from krishiv_py.connectors.fit import (
 )
 from krishiv_py.connectors.hive import partitions
 from krishiv_py.connectors.source import JsonValue, Planned, Source
+from krishiv_py.connectors.tables.source import SnapshotSource
 from krishiv_py.errors import ColumnError, SourceError, failure_text, shown
 from krishiv_py.plan.checks import known_column
 from krishiv_py.redaction import redacted
@@ -51,13 +53,82 @@ def rule_of(missing: Literal["fail", "null"], nanoseconds: Literal["fail", "cut"
     return attrs.evolve(FILE, missing=missing, leaf=cut_to_microseconds if nanoseconds == "cut" else FILE.leaf)
 
 
+class ArchiveFiles(Protocol):
+    """The files of an archive, each of which has a name that is noted."""
+
+    def listed(self) -> list[tuple[str, int]]:
+        """Return the names of the files, with their sizes in bytes."""
+
+    def parts(self, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file with these columns."""
+
+    def shown(self, name: str = "") -> str:
+        """Return the text for a file, or for all, without secrets."""
+
+
+@attrs.frozen(kw_only=True)
+class ParquetFolder:
+    """Parquet files below a path.
+
+    Attributes
+    ----------
+    path : str
+        The folder, file or pattern.
+    literal : bool
+        Whether it is one as it is.
+    rule : Rule
+        What is made of columns that a file lacks, and of times finer than a microsecond.
+    """
+
+    path: str
+    literal: bool
+    rule: Rule = FILE
+
+    def listed(self) -> list[tuple[str, int]]:
+        """See :class:`ArchiveFiles`."""
+        return [(file.path, file.size) for file in files_at(self.path, literal=self.literal)]
+
+    def parts(self, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """See :class:`ArchiveFiles`."""
+        return _parts(name, schema, self.rule)
+
+    def shown(self, name: str = "") -> str:
+        """See :class:`ArchiveFiles`."""
+        return redacted(name or self.path)
+
+
+@attrs.frozen
+class TableFiles:
+    """The files of a table at one of its snapshots.
+
+    Attributes
+    ----------
+    table : SnapshotSource
+        The table, which is read once.
+    """
+
+    table: SnapshotSource[Any]
+
+    def listed(self) -> list[tuple[str, int]]:
+        """See :class:`ArchiveFiles`."""
+        return [(json.dumps(file.noted, sort_keys=True), file.size) for file in self.table.files_at_start()]
+
+    def parts(self, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """See :class:`ArchiveFiles`."""
+        return self.table.read([json.loads(name)], schema.names)
+
+    def shown(self, name: str = "") -> str:
+        """See :class:`ArchiveFiles`."""
+        return f"{name} of {self.table.describe()}" if name else self.table.describe()
+
+
 @attrs.frozen(order=True)
 class _Piece:
-    """The rows of a lane in a file: their first and last places in the lane, and the path."""
+    """The rows of a lane in a file: their first and last places in the lane, and the name of the file."""
 
     first: Any
     last: Any
-    path: str
+    file: str
 
 
 @attrs.define(eq=False)
@@ -73,14 +144,12 @@ class _LanePieces:
 
 @attrs.frozen(eq=False, kw_only=True)
 class ArchiveSource(Source):
-    """Parquet files below a path, read lane by lane.
+    """Files of an archive, read lane by lane.
 
     Attributes
     ----------
-    path : str
-        The folder, file or pattern.
-    literal : bool
-        Whether it is one as it is.
+    files : ArchiveFiles
+        The files.
     schema : pyarrow.Schema
         The columns of the files.
     lane : str or None
@@ -89,17 +158,13 @@ class ArchiveSource(Source):
         The column by whose values the rows of a lane are ordered.
     most : int or None
         How many files of a lane a batch takes at most.
-    rule : Rule
-        What is made of columns that a file lacks, and of times finer than a microsecond.
     """
 
-    path: str
-    literal: bool
+    files: ArchiveFiles
     schema: pa.Schema
     lane: str | None
     order: str
     most: int | None = None
-    rule: Rule = FILE
     finite: bool = True
     parallelism: int = attrs.field(factory=lambda: os.cpu_count() or 1)
     _known: _LanePieces = attrs.field(factory=_LanePieces, repr=False)
@@ -108,7 +173,7 @@ class ArchiveSource(Source):
         for name, column in (("lane", self.lane), ("order", self.order)):
             if column is None:
                 continue
-            type_ = self.schema.field(known_column(column, self.schema.names, f"read_parquet({name})")).type
+            type_ = self.schema.field(known_column(column, self.schema.names, f"{name} of an archive")).type
             numbered = pa.types.is_integer(type_) or (name == "lane" and pa.types.is_string(type_))
             if not numbered and not (name == "order" and pa.types.is_timestamp(type_)):
                 hint = f"name a column such as {'partition' if name == 'lane' else 'offset'!r}"
@@ -120,20 +185,20 @@ class ArchiveSource(Source):
         done, check = (0, self._known.check) if not isinstance(last, list) else last
         if check != self._known.check:
             hint = "read an archive that stays as it is, or begin with a new checkpoint"
-            raise SourceError("the archive has changed since its first batch", got=redacted(self.path), hint=hint)
+            raise SourceError("the archive has changed since its first batch", got=self.files.shown(), hint=hint)
         most = max(map(len, lanes.values()), default=0)
         if not isinstance(done, int) or done >= most:
             return None
         upto = most if self.most is None else min(done + self.most, most)
-        ranges: list[JsonValue] = [[lane, piece.path] for lane, pieces in lanes.items() for piece in pieces[done:upto]]
+        ranges: list[JsonValue] = [[lane, piece.file] for lane, pieces in lanes.items() for piece in pieces[done:upto]]
         return Planned([upto, check], ranges)
 
     def read(self, planned: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a lane in a file, in the order of the lane."""
-        lane, path = planned
+        lane, file = planned
         wanted = list(dict.fromkeys((*columns, *self._own())))
         schema = pa.schema([self.schema.field(name) for name in wanted])
-        rows = pa.Table.from_batches([self._of_lane(part, lane) for part in _parts(path, schema, self.rule)], schema)
+        rows = pa.Table.from_batches([self._of_lane(part, lane) for part in self.files.parts(file, schema)], schema)
         places = rows[self.order].cast(pa.int64()).to_numpy()
         if (places[1:] < places[:-1]).any():
             rows = rows.take(pa.array(np.argsort(places, kind="stable")))
@@ -150,7 +215,7 @@ class ArchiveSource(Source):
     def describe(self) -> str:
         """Return the path, and the columns that order it."""
         lanes = f"lanes by {self.lane}, " if self.lane else ""
-        return f"{redacted(self.path)}, {lanes}rows by {self.order}"
+        return f"{self.files.shown()}, {lanes}rows by {self.order}"
 
     def _called(self, lane: str) -> str:
         return f"{self.lane}={lane}" if self.lane else "archive"
@@ -171,9 +236,9 @@ class ArchiveSource(Source):
         """
         if self._known.lanes is None:
             found = dict[str, list[_Piece]]()
-            files = files_at(self.path, literal=self.literal)
-            for file in files:
-                for lane, piece in self._pieces(file.path):
+            files = self.files.listed()
+            for file, _ in files:
+                for lane, piece in self._pieces(file):
                     found.setdefault(lane, []).append(piece)
             for lane, pieces in found.items():
                 pieces.sort()
@@ -181,29 +246,29 @@ class ArchiveSource(Source):
                     if after.first < before.last:
                         self._refuse(lane, before, after)
             self._known.lanes = dict(sorted(found.items()))
-            self._known.check = zlib.crc32(repr([(file.path, file.size) for file in files]).encode())
+            self._known.check = zlib.crc32(repr(files).encode())
         return self._known.lanes
 
-    def _pieces(self, path: str) -> Iterator[tuple[str, _Piece]]:
+    def _pieces(self, file: str) -> Iterator[tuple[str, _Piece]]:
         """Yield the lanes of a file, with their first and last places in it."""
         schema = pa.schema([self.schema.field(name) for name in self._own()])
-        rows = pa.Table.from_batches(_parts(path, schema, self.rule), schema)
+        rows = pa.Table.from_batches(self.files.parts(file, schema), schema)
         for name in self._own():
             if rows[name].null_count:
                 then = "its rows have no place among the others"
                 hint = "read it without lane= and order=, or leave these rows out of the archive"
-                raise SourceError(f"column {name!r} of an archive has nulls", got=redacted(path), then=then, hint=hint)
+                raise SourceError(f"column {name!r} of an archive has nulls", got=self.files.shown(file), then=then, hint=hint)
         rows = rows.set_column(rows.schema.get_field_index(self.order), "order", rows[self.order].cast(pa.int64()))
         if not rows.num_rows:
             return
         lanes = rows[self.lane].cast(pa.string()) if self.lane else pa.array([ONLY] * rows.num_rows, pa.string())
         bounds = pa.table({"lane": lanes, "order": rows["order"]}).group_by("lane").aggregate([("order", "min_max")])
         for lane, both in zip(bounds["lane"].to_pylist(), bounds["order_min_max"].to_pylist(), strict=True):
-            yield lane, _Piece(both["min"], both["max"], path)
+            yield lane, _Piece(both["min"], both["max"], file)
 
     def _refuse(self, lane: str, before: _Piece, after: _Piece) -> None:
         places = f"{before.first} to {before.last} and {after.first} to {after.last}"
-        got = f"{self._called(lane)}: {places}, in {redacted(after.path)}"
+        got = f"{self._called(lane)}: {places}, in {self.files.shown(after.file)}"
         raise SourceError(
             f"rows of two files lie between one another by {self.order!r}",
             got=got,

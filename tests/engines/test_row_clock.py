@@ -101,9 +101,7 @@ ONE_LANE: dict[str, Build] = {
     "count": lambda c: some(left(c).key_by("user").count_window(3, 2)),
     "distinct sets": lambda c: some(left(c).key_by("user").windowed_by(SlidingWindows.of("30 s").grace("5 s"))),
     "panes": lambda c: some(keyed(c).time_interval_window(TimeIntervalWindowOptions("60 s", creation_period="20 s"))),
-    "process on arrival": lambda c: (
-        left(c).key_by("user").process(Idle(), returns="rows bigint", state=Seen, order="arrival")
-    ),
+    "process on arrival": lambda c: left(c).key_by("user").process(Idle(), returns="rows bigint", state=Seen, order="arrival"),
     "process by rounds on arrival": lambda c: (
         left(c).key_by("user").process(IdleByColumns(), returns="rows bigint", state=Seen, order="arrival")
     ),

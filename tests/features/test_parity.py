@@ -20,7 +20,8 @@ from krishiv_py.features import FeatureLog, check_parity, training_set
 from krishiv_py.plan.options.watermarks import RowsClock
 from krishiv_py.testing import Driver, stream_of
 from tests.features.logs import KINDS
-from tests.in_process.test_archives import expected, topic, written
+from tests.in_process.test_archives import SCHEMA as ROWS
+from tests.in_process.test_archives import TABLES, expected, topic, written
 
 SCHEMA = "card string, at bigint, amount bigint"
 ARROW = stream_of(SCHEMA).schema
@@ -201,6 +202,27 @@ def test_an_archive_of_a_topic_is_read_lane_by_lane(tmp_path: Path) -> None:
         memory, _ = session.memory_stream(SCHEMA)
         with pytest.raises(PlanError, match="an archive that is a stream ends, and says its lanes"):
             check_parity(spend, memory, log)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_an_archive_in_a_table_is_recomputed_lane_by_lane(tmp_path: Path, kind: str) -> None:
+    rows, (write, read) = topic(5), TABLES[kind]
+    halves = [pa.Table.from_pylist(some, ROWS) for some in (rows[40:80], rows[80:], rows[:40])]
+    lanes = {"lane": "partition", "order": "offset"}
+
+    def spend(payments: Stream) -> ResultStream:
+        timed = payments.watermark("at", "2 s", clock="row").key_by("partition", "user")
+        return timed.lookback_window("10 s", emit="arrival", with_row=True).agg(count())
+
+    with Session.in_process() as session:
+        archive = read(session, **write(tmp_path / "archive", halves), **lanes)
+        written(rows, tmp_path / "files", 5)
+        log = FeatureLog(tmp_path / "log", key=["partition", "user"], at="at")
+        query = spend(session.read_parquet(tmp_path / "files", **lanes)).start(log)
+        query.process_all_available()
+        query.stop()
+        parity = check_parity(spend, archive, log)
+        assert parity.equal and parity.counts["same"] == log.read().num_rows > 50
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from krishiv_py import (
     ColumnError,
@@ -244,3 +246,49 @@ def test_a_run_says_once_how_many_rows_the_row_clock_calls_late(
     (record,) = caplog.records
     assert record.getMessage().split(": ")[1].startswith(f"{late} of {len(rows)} rows are late by the row clock, and 0 by the")
     assert 0 < run("batch", max_files_per_batch=1) < late and len(caplog.records) == 2
+
+
+def in_delta(folder: Path, parts: Sequence[pa.Table]) -> dict[str, Any]:
+    for part in parts:
+        deltalake.write_deltalake(str(folder / "table"), part, mode="append", partition_by=["partition"])
+    return {"path": folder / "table"}
+
+
+def in_iceberg(folder: Path, parts: Sequence[pa.Table]) -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
+    where = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
+    catalog = load_catalog("default", **where)
+    catalog.create_namespace("topics")
+    table = catalog.create_table("topics.payments", parts[0].schema)
+    for part in parts:
+        table.append(part)
+    return {"table": "topics.payments", "catalog": where}
+
+
+TABLES: dict[str, tuple[Callable[[Path, Sequence[pa.Table]], dict[str, Any]], Callable[..., Stream]]] = {
+    "delta": (in_delta, Session.read_delta),
+    "iceberg": (in_iceberg, Session.read_iceberg),
+}
+
+
+@pytest.mark.parametrize("most", [None, 1])
+@pytest.mark.parametrize("kind", TABLES)
+def test_an_archive_in_a_table_is_read_lane_by_lane(session: Session, tmp_path: Path, kind: str, most: int | None) -> None:
+    rng, rows = random.Random(7), topic(3)
+    parts = [some for partition in range(3) if (some := [row for row in rows if row["partition"] == partition])]
+    halves = [half for some in parts for half in (some[: len(some) // 2], some[len(some) // 2 :])]
+    rng.shuffle(halves)  # commits in any order, and rows of each in any
+    for half in halves:
+        rng.shuffle(half)
+    write, read = TABLES[kind]
+    where = write(tmp_path, [pa.Table.from_pylist(half, SCHEMA) for half in halves])
+    archive = read(session, **where, lane="partition", order="offset", max_files_per_batch=most)
+    wanted, late = expected(rows)
+    result = windows(archive).run()
+    assert texts(result.table) == wanted and result.counters["late"] == late
+    with pytest.raises(PlanError, match="order of commits"):
+        windows(read(session, **where))
+    with pytest.raises(PlanError, match="leave out streaming"):
+        read(session, **where, lane="partition", order="offset", streaming=True)
+    with pytest.raises(PlanError, match="a lane needs an order"):
+        read(session, **where, lane="partition")

@@ -23,6 +23,7 @@ from krishiv_py.api.stages.windowed import WindowedStream, aggregated
 from krishiv_py.errors import OrderError, PlanError, shown
 from krishiv_py.plan.aggregates.numbers import count
 from krishiv_py.plan.changes import OP
+from krishiv_py.plan.checks import one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.joins import LookupType
@@ -39,11 +40,12 @@ from krishiv_py.plan.nodes import (
     Watermark,
     prefix_of,
     source_of,
+    stages_of,
 )
 from krishiv_py.plan.operation import Operation
 from krishiv_py.plan.options.late import DefaultLateEventHandler, LateColumns
 from krishiv_py.plan.options.query import EmitMode, ExplicitOptions
-from krishiv_py.plan.options.watermarks import WatermarkSpec
+from krishiv_py.plan.options.watermarks import RowsClock, WatermarkSpec
 from krishiv_py.plan.windows import WindowOperation
 
 if TYPE_CHECKING:
@@ -272,8 +274,11 @@ class ResultStream(TimedStream):
             then = "a result would be withdrawn with other values than it was given with"
             raise PlanError(what, got=got, then=then, hint='leave `reload` out, or emit("final")')
 
-    def watermark(self, column: str, lag: Duration) -> TimedStream:
+    def watermark(self, column: str, lag: Duration, *, clock: RowsClock | None = None) -> TimedStream:
         """Let the next stage wait `lag` longer than the stage before makes it.
+
+        Results are never late, so they have no clock of their own: by which clock rows are classified is said where the rows
+        of a source get their watermark.
 
         Parameters
         ----------
@@ -281,6 +286,13 @@ class ResultStream(TimedStream):
             The event time of results: ``window_time``, or the rows' own.
         lag : int or timedelta or str
             How much the watermark stays behind; ``int`` is milliseconds.
+        clock : {"batch", "row"}, optional
+            That of the rows of the sources, which may be named again; another one is refused.
+
+        Raises
+        ------
+        PlanError
+            For another column than the event time, another clock, and a table.
 
         Examples
         --------
@@ -307,8 +319,19 @@ class ResultStream(TimedStream):
             then = "another one could go against the watermark, and rows be lost"
             hint = f"write .watermark({known!r}, lag), or leave it out"
             raise PlanError("results have the event time of their stage", got=shown(column), then=then, hint=hint)
+        self._check_clock(clock)
         spec = WatermarkSpec(to_us(lag, "lag", allow_zero=True))
         return attrs.evolve(self, draft=attrs.evolve(self._draft, input=attrs.evolve(self._draft.input, spec=spec)))
+
+    def _check_clock(self, clock: RowsClock | None) -> None:
+        """Refuse a clock that is not the one by which the rows of the sources are classified."""
+        if clock is None:
+            return
+        one_of(clock, "clock", ("batch", "row"))
+        if clock != ("row" if any(node.input.spec.by_row for node in stages_of(self._stage_node)) else "batch"):
+            then = "the rows of the sources are classified by the other one, and their results are never late"
+            hint = f'write clock="{clock}" in the .watermark(...) of the source, and leave it out here'
+            raise PlanError("results have no clock of their own", got=f'clock="{clock}"', then=then, hint=hint)
 
     def key_by(self, *keys: str | Expr, **named: Expr | str) -> KeyedStream:
         """Group results by `keys`, columns or expressions, and `named` ones, for another stage.

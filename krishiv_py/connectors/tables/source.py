@@ -181,6 +181,10 @@ class SnapshotSource(Source, Generic[P]):
                 self._passed(begin, position)
         return self._planned(position, files) if files else None
 
+    def files_at_start(self) -> Sequence[TableFile]:
+        """Return the files of the table where it begins, the oldest first."""
+        return self._files(self.start)
+
     def _files(self, position: P) -> Sequence[TableFile]:
         if position.whole:
             if self._known.whole is None or self._known.whole[0] != position.number:
