@@ -358,7 +358,7 @@ def _check_lanes(node: Node) -> None:
     for source in _sources_below(node):
         why = source.lacks_order
         if why is not None:
-            hint = 'leave clock="row" out, or read the files in the order in which they were written: read_parquet(...)'
+            hint = 'leave clock="row" out, or name the columns of an order: read_delta(path, lane="partition", order="offset")'
             raise PlanError(f'clock="row" judges each row by those before it, and {why}', got=source.title, hint=hint)
 
 
