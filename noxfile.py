@@ -98,7 +98,10 @@ def checks(session: nox.Session) -> None:
 
 @nox.session
 def answers(session: nox.Session) -> None:
-    """Two million events of a topic, live at 5 000 a second and caught up, in process and on Spark: equal row for row."""
+    """Two million events of a topic, live at 5 000 a second and caught up, in process and on Spark: equal row for row.
+
+    Half an hour; the contrast with the clock of batches is a test of its own, ``-- -k batches``, of two minutes.
+    """
     many = {"KRISHIV_EVENTS": os.environ.get("KRISHIV_EVENTS", "2000000")}
     session.run(PYTHON, "-m", "pytest", "-s", "tests/kafka/test_same_answer.py", *session.posargs, env=many)
 

@@ -73,13 +73,13 @@ class Arrivals(TableSink):
                 self.at[int(end)] = now
 
 
-def sends(rate: int = 5_000) -> dict[str, float]:
+def sends(rate: int = 5_000, clock: Any = "batch") -> dict[str, float]:
     """So many events a second in single sends, with a checkpoint: from the event that ends a window to its result."""
     sink, sent = Arrivals(), dict[int, float]()
     with tempfile.TemporaryDirectory() as home, Session.in_process() as session:
         schema = pa.schema([("user", pa.int64()), ("at", pa.int64())])
         stream, sender = session.memory_stream("user bigint, at bigint")
-        plan = stream.watermark("at", 0).key_by("user").tumbling_window(WINDOW_MS).agg(count())
+        plan = stream.watermark("at", 0, clock=clock).key_by("user").tumbling_window(WINDOW_MS).agg(count())
         query = plan.start(sink, checkpoint=f"{home}/checkpoint")
         began, cpu, last, events = time.perf_counter(), time.process_time(), 0, 0
         for number in range(rate * SECONDS):
@@ -176,9 +176,9 @@ async def _clients(port: int) -> tuple[list[float], float]:
     return late, time.perf_counter() - began
 
 
-def small(rows: int, build: Callable[[Any], Any]) -> tuple[Driver, list[pa.RecordBatch]]:
+def small(rows: int, build: Callable[[Any], Any], clock: Any = "batch") -> tuple[Driver, list[pa.RecordBatch]]:
     """A driver, and batches of so many rows."""
-    driver = Driver(build(stream_of(SCHEMA).watermark("event_time", 5_000).key_by("user_id")))
+    driver = Driver(build(stream_of(SCHEMA).watermark("event_time", 5_000, clock=clock).key_by("user_id")))
     dice, batches = np.random.default_rng(1), []
     for number in range(BATCHES + SKIPPED):
         times = ORIGIN_US + np.arange(number * rows, (number + 1) * rows) * 200
@@ -187,9 +187,9 @@ def small(rows: int, build: Callable[[Any], Any]) -> tuple[Driver, list[pa.Recor
     return driver, batches
 
 
-def in_batches(rows: int, build: Callable[[Any], Any]) -> dict[str, float]:
+def in_batches(rows: int, build: Callable[[Any], Any], clock: Any = "batch") -> dict[str, float]:
     """A thousand small batches of the kernels, as the test driver runs them."""
-    driver, batches = small(rows, build)
+    driver, batches = small(rows, build, clock)
     for batch in batches[:SKIPPED]:
         driver.send(batch)
     began = time.process_time()
@@ -217,6 +217,16 @@ def hundred() -> dict[str, float]:
 def one() -> dict[str, float]:
     """Batches of one row."""
     return in_batches(1, tumbling)
+
+
+def sends_by_row() -> dict[str, float]:
+    """Single sends with the row clock, whose results come a batch earlier."""
+    return sends(clock="row")
+
+
+def one_by_row() -> dict[str, float]:
+    """Batches of one row with the row clock."""
+    return in_batches(1, tumbling, "row")
 
 
 def queried() -> dict[str, float]:
@@ -305,9 +315,11 @@ def cores() -> dict[str, float]:
 MEASURES: dict[str, Callable[[], dict[str, float]]] = {
     "first": first,
     "sends": sends,
+    "sends_by_row": sends_by_row,
     "serving": serving,
     "hundred": hundred,
     "one": one,
+    "one_by_row": one_by_row,
     "queried": queried,
     "arrival": arrival,
     "cores": cores,

@@ -255,6 +255,7 @@ class StageOperator:
         self.late_by_batch_before = spec.options.late_by_batch_before
         self.stateless = spec.operation.nature.stateless
         self.takes_turns = spec.watermark.by_row and spec.operation.takes_turns(spec.options)
+        self.leaves_by_key = spec.operation.leaves_by_key(spec.options)
 
     @property
     def layout(self) -> Layout:
@@ -297,9 +298,12 @@ class StageOperator:
         step: StepResult | None = None
         for chunk in chunks:
             mark = (chunk.schema.metadata or {}).get(_TURN)
-            if mark is not None and int(mark) > moment.watermark_us:
-                moment = attrs.evolve(moment, watermark_us=int(mark))
-            one = self.operator.step(bucket, [chunk], moment)
+            of_chunk = moment
+            if mark is not None and self.leaves_by_key:
+                of_chunk = attrs.evolve(moment, alone_us=int(mark))
+            elif mark is not None and int(mark) > moment.watermark_us:
+                of_chunk = moment = attrs.evolve(moment, watermark_us=int(mark))
+            one = self.operator.step(bucket, [chunk], of_chunk)
             step = one if step is None else _one_after_the_other(step, one)
         assert step is not None
         return step

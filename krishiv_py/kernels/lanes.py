@@ -148,7 +148,7 @@ class RowClock:
         before, floor_us = self.newest.get(name, UNSET), max(self.floor_us, self.advanced.get(name, UNSET))
         if bounds[0] < floor_us and (before == UNSET or floor_us > before - self.spec.lag_us):
             return None
-        if bounds[0] >= before and (times[1:] >= times[:-1]).all():
+        if bounds[0] >= before and (bounds[0] == bounds[1] or (times[1:] >= times[:-1]).all()):
             return RowsBehind(times[:0], times[:0])
         top = np.maximum.accumulate(times)
         if times[0] < before:

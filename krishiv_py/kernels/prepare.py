@@ -258,6 +258,7 @@ class RowPreparer:
         """Return whether a row that can be used is late by its own time and watermark."""
         self._lag_us = most_lag_us(spec.watermark)
         self._takes_turns = spec.operation.takes_turns(spec.options)
+        self._touching = getattr(spec.operation, "touch", None) == "merge"
         self._then = _steps_of_left_out(spec)
         self._numbered = min(self._then, default=None) if spec.watermark.by_row else None
         """The first filter after the watermark, before which rows are numbered: those that it leaves out move their lane on."""
@@ -341,7 +342,7 @@ class RowPreparer:
         spec, options, (clock, name) = self.spec, self.spec.options, lane
         if not self._late_by_time or spec.source_column is not None or options.future_reference == "watermark":
             return None
-        if self.layout.marked:
+        if self.layout.marked or (self._touching and self._takes_turns):
             return None
         stamped = stamp(rows.column(spec.time_column), spec.time_kind) if rows.num_rows else None
         if stamped is None or stamped.bounds is None or not self._all_taken(rows, stamped, UNSET, begun_us, results=False):
@@ -349,6 +350,11 @@ class RowPreparer:
         behind = clock.behind(name, stamped.times, stamped.bounds)
         if behind is None:
             return None
+        if not len(behind.rows):  # all in order
+            prepared = self._taken(rows, stamped, UNSET, results=True)
+            prepared.maxima.clear()
+            prepared.maxima.update(clock.went(name, stamped.bounds[1]))
+            return prepared
         beyond = np.flatnonzero(behind.distances > self._lag_us)
         if len(beyond) and not (self._late_by_event and options.left_us == UNSET):
             return None
@@ -475,7 +481,8 @@ class RowPreparer:
         if isinstance(watermark_us, int) or not self._takes_turns:
             return []
         marks = watermark_us[accepted]
-        behind = np.flatnonzero(times[accepted] < late_line_each(marks, self.spec.options))
+        lines = late_line_each(marks, self.spec.options)
+        behind = np.flatnonzero(times[accepted] < lines if not self._touching else times[accepted] <= lines)
         return list(zip(behind.tolist(), marks[behind].tolist(), strict=True))
 
     def _all_taken(

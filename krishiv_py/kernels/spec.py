@@ -175,6 +175,8 @@ class Moment:
     before : tuple of int or None
         What was in force in the batch before, by every clock, for plans that judge rows by it (SEMANTICS §4.6); None where that
         makes no difference.
+    alone_us : int or None
+        What the row of a step is classified by, where it comes alone: the windows of its key leave by this first.
     newest_us : int
         The largest event time of all sources, once the input has ended; ``UNSET`` until then.
     others : tuple of int
@@ -188,6 +190,7 @@ class Moment:
     begun_us: int | None = None
     before: tuple[int, ...] | None = None
     newest_us: int = UNSET
+    alone_us: int | None = None
 
     def at(self, times: Times) -> Moment:
         """Return the moment of a stage that follows the clocks by these `times`; the infinities stay what they are."""

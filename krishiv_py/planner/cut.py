@@ -178,7 +178,8 @@ def _in_lanes(mark: AnyWatermarkSpec, inputs: tuple[Branch, ...]) -> tuple[Branc
 def _check_turns(spec: OperatorSpec, inputs: Sequence[Branch]) -> None:
     """Refuse windows whose state judges rows of several lanes: each has a time of its own, and state has one."""
     lanes = len(inputs) > 1 or any(b.source.partitioned for b in inputs) or spec.source_column is not None
-    if lanes and spec.operation.takes_turns(spec.options):
+    options, operation = spec.options, spec.operation
+    if lanes and options.late_rule == "window" and operation.takes_turns(options) and not operation.leaves_by_key(options):
         got = f'late_rule("window") over {spec.operation.describe()}, of several lanes'
         then = "what has left would depend on which lane came first"
         hint = 'leave late_rule out, or write clock="batch"'

@@ -175,11 +175,36 @@ KEYS_IN_LANES: Final[dict[str, Build]] = {
     "process in rounds on arrival": lambda c, a, b: (
         timed(c, a).key_by("user").process(VisitsInRounds(), returns="rows bigint", state=Seen, order="arrival")
     ),
+    "session, rule window": lambda c, a, b: some(keyed(c, a).late_rule("window").session_window(25_000)),
+    "session, rule window, sums": lambda c, a, b: (
+        keyed(c, a).late_rule("window").session_window(25_000).agg(count(), kv.sum("v"))
+    ),
+    "session, rule window, retractions": lambda c, a, b: (
+        timed(c, a)
+        .late_rule("window")
+        .allowed_lateness(15_000)
+        .emit("retractions")
+        .key_by("user")
+        .session_window(25_000)
+        .agg(count(), kv.sum("v"))
+    ),
+    "session of columns, rule window": lambda c, a, b: some(
+        keyed(c, a.with_column("gap", "v % 7 * 5000 + 1000")).late_rule("window").session_window("gap")
+    ),
+    "session, touching": lambda c, a, b: some(keyed(c, a).session_window(24_000, touch="merge")),
     "totals": lambda c, a, b: some(timed(c, a).key_by("user")),
 }
 """Results are functions of the lanes where the rows of a key are of one lane."""
 
-BY_ARRIVAL: Final = ("process on arrival", "process in rounds on arrival")
+BY_ARRIVAL: Final = (
+    "process on arrival",
+    "process in rounds on arrival",
+    "session, rule window",
+    "session, rule window, sums",
+    "session, rule window, retractions",
+    "session of columns, rule window",
+    "session, touching",
+)
 """Operations whose results depend on what comes between two rows, too."""
 NOT_JUDGED: Final = ("totals",)
 """Operations for which no row is late."""
@@ -276,7 +301,7 @@ class Trial:
             for step in [*(driver.send([row]) for row in lane), driver.close()]:
                 rows += step.results.to_pylist()
                 late += step.late.to_pylist()
-        return texts(rows), said(late)
+        return folds(self.alone("batch"), rows), said(late)
 
     def in_process(
         self, folder: Path, chance: random.Random, most: int, *, workers: int, through: str

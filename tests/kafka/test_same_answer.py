@@ -5,6 +5,7 @@ The long form is ``nox -s answers``: two million events at 5 000 a second. ``KRI
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +36,7 @@ LAG_MS: Final = 5_000
 _EVERY_MS, _LATE_MS = 10, 60_000
 _USERS: Final = 500
 _STEPS_A_SECOND: Final = 20
+_AT_ONCE: Final = 100_000
 
 
 @attrs.frozen
@@ -65,12 +67,13 @@ class Events:
 def send(events: Events, address: str, topic: str, begin: int, end: int, rate: int | None = None) -> None:
     """Send some of the events, at once or so many a second."""
     producer = Producer({"bootstrap.servers": address, "queue.buffering.max.messages": 1_000_000})
-    began, share = time.monotonic(), end - begin if rate is None else max(1, rate // _STEPS_A_SECOND)
+    began, share = time.monotonic(), _AT_ONCE if rate is None else max(1, rate // _STEPS_A_SECOND)
     for step, place in enumerate(range(begin, end, share)):
-        time.sleep(max(0.0, began + step / _STEPS_A_SECOND - time.monotonic()))
+        if rate is not None:
+            time.sleep(max(0.0, began + step / _STEPS_A_SECOND - time.monotonic()))
         for partition, value in events.records(place, min(place + share, end)):
             producer.produce(topic, value, partition=partition)
-        producer.poll(0)
+        producer.poll(0) if rate is not None else producer.flush(60)
     assert producer.flush(60) == 0
 
 
@@ -166,9 +169,22 @@ def test_live_and_caught_up_are_equal_row_for_row(
                     answer = reading.caught_up(job, tmp_path / f"{job} {engine} {most}", most=most)
                     same.append(noted(job, engine, f"caught up, at most {most or 'all'} a batch", answer, expected))
             assert all(same)
-        late = set[int]()
-        for most in limits["in process"]:  # what it was before: other late rows in each of them
-            answer = engines["in process"].caught_up("windows", tmp_path / f"by batch {most}", "batch", most)
-            noted("windows, clock of batches", "in process", f"caught up, at most {most or 'all'} a batch", answer, expected)
-            late.add(answer.late.num_rows)
-        assert len(late) > 1
+
+
+def test_catch_ups_under_the_clock_of_batches_differ(broker: Broker, topic: Callable[..., str], tmp_path: Path) -> None:
+    """The contrast: with the row clock all answers are one, and with the clock of batches each cut has its own late rows."""
+    name, events = topic(PARTITIONS), Events.made(EVENTS)
+    send(events, broker.address, name, 0, EVENTS)
+    print("\n| | engine | read | batches | results | late rows | |\n|---|---|---|---:|---:|---:|---|")
+    late: dict[RowsClock, set[int]] = {"row": set(), "batch": set()}
+    with Session.in_process() as session:
+        reading = Reading(session, broker.address, name)
+        expected = reading.caught_up("windows", tmp_path / "expected")
+        for clock, most in itertools.product(late, (None, EVENTS // 7, EVENTS // 40)):
+            answer = reading.caught_up("windows", tmp_path / f"{clock} {most}", clock, most)
+            how = f"caught up, at most {most or 'all'} a batch, clock of {'rows' if clock == 'row' else 'batches'}"
+            same = noted("windows", "in process", how, answer, expected)
+            assert same == (clock == "row"), how
+            late[clock].add(answer.late.num_rows)
+    assert len(late["row"]) == 1
+    assert len(late["batch"]) > 1

@@ -79,6 +79,13 @@ class SessionWindow(WindowOperation):
     def sums(self) -> bool:
         return self.max_duration_us is None
 
+    def takes_turns(self, options: QueryOptions) -> bool:
+        # a row at the end of a session joins it, unless it has left
+        return options.late_rule == "window" or self.touch == "merge"
+
+    def leaves_by_key(self, options: QueryOptions) -> bool:
+        return self.max_duration_us is None and self.fires_plainly(options)
+
     def fires_plainly(self, options: QueryOptions) -> bool:
         return options.fires_by_default
 

@@ -130,6 +130,7 @@ class _Step:
         self.op = operator
         self.rows = operator.rows
         self.watermark_us = moment.watermark_us
+        self.alone_us = moment.alone_us
         self.bucket, self.progress = bucket, SessionProgress.of(bucket)
         self.before = self.progress.seq  # rows of this batch have larger numbers
         self.fired_at, self.closed_at = self.progress.fired_at, self.progress.closed_at
@@ -143,6 +144,45 @@ class _Step:
     def run(self, chunks: list[pa.Table]) -> StepResult:
         """Fold in, fire, forget."""
         rows = pa.concat_tables([self.rows.empty(), *chunks])
+        if self.alone_us is not None and rows.num_rows:
+            left = self._leave(rows, self.op.firing_delay.over(self.alone_us))
+            step = self._folded(rows, chunks)
+            return attrs.evolve(step, results=pa.concat_tables([left, step.results]), firings=step.firings + left.num_rows)
+        return self._folded(rows, chunks)
+
+    def _leave(self, rows: pa.Table, upto_us: int) -> pa.Table:
+        """Fire what ends up to a point in time of the keys of some rows, and forget it; return results."""
+        names = self.op.layout.key_names
+        keys = DeadKeys.of(rows.select(names) if names else pa.table({"": pa.nulls(rows.num_rows)}), names)
+        spans = self.skeleton.of(keys.hashes, self.closed_at)
+        parts = self.skeleton.merged(spans)
+        over = parts.ends <= upto_us
+        if not over.any():
+            return self.op.emitter.concat([])
+        of_part = values_at(parts.ids, spans.hashes, parts.n)
+
+        def gone(stored: pa.Table) -> Mask:
+            mask = keys.rows(stored)
+            hashes, starts = stored[HASH].to_numpy(), stored[START].to_numpy()
+            within = np.zeros(len(mask), np.bool_)
+            for part in np.flatnonzero(over).tolist():
+                within |= (hashes == of_part[part]) & (starts >= parts.starts[part]) & (starts <= parts.ends[part])
+            return mask & within
+
+        pool = self.waiting.remove(spans.starts, spans.ends, gone)
+        self.fired.remove(spans.starts, spans.ends, gone)
+        left = over[parts.ids]
+        self.skeleton.remove(keys.hashes)
+        self.skeleton.append(spans.hashes[~left], spans.starts[~left], spans.ends[~left])
+        if not pool:
+            return self.op.emitter.concat([])
+        whole = pa.concat_tables(pool)
+        self.horizon, horizon = max(self.horizon, upto_us), self.horizon  # so what fires is not kept
+        results = self._fire(pick(whole, stable_order(whole[SEQ].to_numpy())))
+        self.horizon = horizon
+        return results
+
+    def _folded(self, rows: pa.Table, chunks: list[pa.Table]) -> StepResult:
         turns = self.rows.turns(chunks)
         split = SplitRows(rows)
         if self.rows.by_window:
@@ -184,7 +224,8 @@ class _Step:
         Returns the turns of the others too.
         """
         starts, ends = self.rows.spans(rows)
-        over = self.op.firing_delay.over(self.watermark_us)
+        judged_us = self.watermark_us if self.alone_us is None else max(self.watermark_us, self.alone_us)
+        over = self.op.firing_delay.over(judged_us)
         doubtful = ends <= over
         if not doubtful.any():
             return self._admitted(SplitRows(rows), turns)
@@ -193,7 +234,7 @@ class _Step:
         parts, ids = self.skeleton.joined(KeySpans(hashes[near], starts[near], ends[near]), self.closed_at)
         refused = np.zeros(len(ends), np.bool_)
         refused[near] = parts.ends[ids] <= over
-        split = split_late(self.rows.layout, rows, starts, refused, self.watermark_us)
+        split = split_late(self.rows.layout, rows, starts, refused, judged_us)
         return self._admitted(split, turns[~refused])
 
     def _admitted(self, split: SplitRows, turns: Ints) -> tuple[SplitRows, Ints]:
