@@ -167,7 +167,7 @@ _ORDERED: Final = {
 _ON_STREAM: Final = {
     "join crossJoin merge intervalJoin coGroup cogroup join_interval join_where leftJoin": _JOIN,
     "changelog fromChangelogStream from_changelog_stream read_cdc cdc fromChangelog table": (
-        'write .from_changelog("debezium", key="id"), or "upsert" or "log" for other formats'
+        'write .from_changelog("debezium", key="id"), or "upsert", "log" or "cdf" for other formats'
     ),
     "last_by latest_by keep_latest max_version": 'write .latest("user", by="at"), the newest row of every key as a table',
     "outerJoin outer_join left_outer_join right_outer_join full_outer_join rightJoin innerJoin": _JOIN,

@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from krishiv_py.api.computed import Named
 from krishiv_py.errors import PlanError, SchemaError, shown
-from krishiv_py.plan.changes import ChangelogFormat
+from krishiv_py.plan.changes import FEED_KIND, FEED_TIME, FEED_VERSION, ChangelogFormat
 from krishiv_py.plan.checks import known_column
 from krishiv_py.plan.expressions.expr import Expr, Field, coalesce, col, columns_of, lit, when
 from krishiv_py.types import type_text
 
 _UP: Final = ("+I", "+U", "I", "U", "insert", "update")
 _DOWN: Final = ("-U", "-D", "D", "delete")
+_FEED: Final[Mapping[str, bool]] = {"insert": True, "update_postimage": True, "delete": False, "update_preimage": False}
 _DEBEZIUM: Final[Mapping[str, bool]] = {"c": True, "r": True, "u": True, "d": False}
 
 
@@ -34,7 +35,7 @@ def read_changes(
 
     Parameters
     ----------
-    written : {"log", "upsert", "debezium"}
+    written : {"log", "upsert", "debezium", "cdf"}
         How a change is written.
     rows : pyarrow.Schema
         The columns of the changes.
@@ -56,6 +57,9 @@ def read_changes(
     """
     if written == "debezium":
         return _debezium(rows, keys, times)
+    if written == "cdf":
+        own = {FEED_KIND, FEED_VERSION, FEED_TIME}.difference(times)
+        return [(name, col(name)) for name in rows.names if name not in own], _meaning(col(FEED_KIND), _FEED), None
     if written == "upsert":
         known = {*keys, *times}.union(*map(columns_of, sequence))
         values = [col(name).is_null() for name in rows.names if name not in known]
@@ -63,6 +67,27 @@ def read_changes(
         return [(name, col(name)) for name in rows.names], ~gone, None
     known_column(op, rows.names, "from_changelog(op)")
     return [(name, col(name)) for name in rows.names if name != op], _meaning(col(op), _operations(ops)), None
+
+
+def order_of_feed(rows: pa.Schema, sequence: object) -> tuple[Expr, Expr]:
+    """Return what orders the changes of a feed of a table: by commit, and in one commit rows that go before rows that come.
+
+    Raises
+    ------
+    SchemaError
+        For rows that are no feed.
+    PlanError
+        For a `sequence`: a deletion has that of the row before it, and would be stale.
+    """
+    for name, fits in ((FEED_KIND, pa.types.is_string), (FEED_VERSION, pa.types.is_integer)):
+        if name not in rows.names or not fits(rows.field(name).type):
+            got = type_text(rows.field(name).type) if name in rows.names else f"the columns {', '.join(rows.names[:20])}"
+            hint = "read the table with changes=True"
+            raise SchemaError(f"a change feed of a table has {name!r}", got=got, hint=hint)
+    if sequence is not None:
+        hint = f"leave sequence out: {FEED_VERSION} orders the changes of a feed"
+        raise PlanError("a change feed of a table has its own order", got=f"sequence={shown(sequence)}", hint=hint)
+    return col(FEED_VERSION), col(FEED_KIND).isin(*(kind for kind, adds in _FEED.items() if adds))
 
 
 def _operations(ops: Mapping[str, str] | None) -> dict[str, bool]:

@@ -521,6 +521,7 @@ class RangedSources:
         starting: TablePlace = "earliest",
         max_files_per_batch: int | None = None,
         on_change: OnChange = "fail",
+        changes: bool = False,
         parallelism: int | None = None,
         storage_options: Mapping[str, Setting] | None = None,
         lane: str | None = None,
@@ -544,6 +545,12 @@ class RangedSources:
         on_change : {"fail", "skip"}
             What to do with a later version that changes or deletes rows: stop the query, or pass over the whole version with
             a warning. Compacting a table changes no rows.
+        changes : bool
+            Whether rows are the changes of the table, with ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
+            ``update_postimage``), ``_commit_version`` and ``_commit_timestamp``: its rows as they are where it begins, then
+            what each version did. ``.from_changelog("cdf", key=...)`` makes the table of them. A version without a change
+            data feed gives the rows of the files that it took out and put in. Not streaming, it ends with `version`; `starting`
+            may be a number.
         parallelism : int, optional
             How many tasks read at once; by default one for each core of this machine.
         storage_options : mapping of str, optional
@@ -581,6 +588,7 @@ class RangedSources:
             starting=starting,
             max_files_per_batch=max_files_per_batch,
             on_change=on_change,
+            changes=changes,
             parallelism=parallelism,
             storage_options=storage_options,
         )
@@ -599,6 +607,7 @@ class RangedSources:
         starting: TablePlace = "earliest",
         max_files_per_batch: int | None = None,
         on_change: OnChange = "fail",
+        changes: bool = False,
         parallelism: int | None = None,
         lane: str | None = None,
         order: str | None = None,
@@ -625,6 +634,12 @@ class RangedSources:
         on_change : {"fail", "skip"}
             What to do with a later snapshot that changes or deletes rows: stop the query, or pass over the whole snapshot with
             a warning. Compacting a table changes no rows.
+        changes : bool
+            Whether rows are the changes of the table, with ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
+            ``update_postimage``), ``_commit_version`` and ``_commit_timestamp``: its rows as they are where it begins, then
+            what each snapshot did. ``.from_changelog("cdf", key=...)`` makes the table of them. Rows of files that a
+            snapshot took out and put in are deletions and insertions. Not streaming, it ends with `snapshot`; `starting` may be
+            a number.
         parallelism : int, optional
             How many tasks read at once; by default one for each core of this machine.
         lane, order : str, optional
@@ -658,6 +673,7 @@ class RangedSources:
             starting=starting,
             max_files_per_batch=max_files_per_batch,
             on_change=on_change,
+            changes=changes,
             parallelism=parallelism,
         )
         if lane is None and order is None:

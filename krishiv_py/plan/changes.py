@@ -20,7 +20,9 @@ from krishiv_py.plan.sides import JoinColumns, JoinType
 
 INSERT, BEFORE, AFTER, DELETE = "+I", "-U", "+U", "-D"
 Stale: TypeAlias = Literal["count", "side_output"]
-ChangelogFormat: TypeAlias = Literal["log", "upsert", "debezium"]
+ChangelogFormat: TypeAlias = Literal["log", "upsert", "debezium", "cdf"]
+FEED_KIND, FEED_VERSION, FEED_TIME = "_change_type", "_commit_version", "_commit_timestamp"
+"""The columns of a change feed of a table, as Delta names them: what a change does, in which commit, and when that was."""
 CHANGE: Final = f"{RESERVED}change"
 """The column that is true for a row that its key has from now on, false for a deletion, and null for neither."""
 BAD_OP, BAD_SEQUENCE, STALE, UNMATCHED = "bad_op", "bad_sequence", "stale", "unmatched"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
-from krishiv_py.api.changelogs import read_changes
+from krishiv_py.api.changelogs import order_of_feed, read_changes
 from krishiv_py.api.computed import Named
 from krishiv_py.api.joins import On, Suffixes, checked_suffixes, merged_draft, table_sides
 from krishiv_py.api.options import OptionMethods
@@ -297,14 +297,15 @@ def changelog_of(
     changes: str,
 ) -> ResultStream:
     """Return the table that changes of a format make: see :meth:`Stream.from_changelog`. `mark`: they have event time."""
-    one_of(written, "format", ("log", "upsert", "debezium"))
+    one_of(written, "format", ("log", "upsert", "debezium", "cdf"))
     one_of(stale, "stale", ("count", "side_output"))
     one_of(changes, "changes", ("net", "each"))
     if key is None and written == "log":
         return _log_of_rows(rows, mark, sequence, tombstones, op, ops, stale, changes)
     keys = key_columns(key, None if written == "debezium" else rows.schema.names, "from_changelog")
     times = () if mark is None else tuple(filter(None, (mark.column, mark.source_column)))
-    order = orders_of(sequence, rows.schema, "from_changelog(sequence)")
+    given = order_of_feed(rows.schema, sequence) if written == "cdf" else sequence
+    order = orders_of(given, rows.schema, "from_changelog(sequence)")
     columns, change, wanted = read_changes(written, rows.schema, keys, op, ops, times, order)
     gone_us = None if tombstones is None else to_us(tombstones, "tombstones")
     operation = Changelog(tombstones_us=gone_us, stale=stale, each=changes == "each")

@@ -492,11 +492,12 @@ class Stream(RunMethods, ShownInALine):
 
         Parameters
         ----------
-        format : {"log", "upsert", "debezium"}
+        format : {"log", "upsert", "debezium", "cdf"}
             How a change is written. ``"log"``: a column says what it does, ``+I``, ``+U``, ``-U`` or ``-D``. ``"upsert"``: a
             row takes the place of the last one of its key, and deletes it where all its columns but key and sequence are null.
             ``"debezium"``: columns ``op``, ``before`` and ``after``, or a column ``payload`` with these; the table has the
-            columns of ``after``. Tombstones, in which all of them are null, are passed over.
+            columns of ``after``. Tombstones, in which all of them are null, are passed over. ``"cdf"``: the change feed of a
+            table, as ``read_delta(changes=True)`` and ``read_iceberg(changes=True)`` give it; it has its own `sequence`.
         key : str or sequence of str, optional
             The columns of the key. A log may have none: each row is then there as often as it was added and not taken back, and
             a withdrawal of a row that is not there goes to the late handler with the reason ``unmatched``.

@@ -23,6 +23,7 @@ from krishiv_py.connectors.tables.source import (
     TablePlace,
     TablePosition,
     check_arguments,
+    with_feed,
 )
 from krishiv_py.errors import RAISED, PlanError, SourceError, shown
 from krishiv_py.plan.checks import PathLike, Setting, a_number
@@ -47,10 +48,13 @@ class Commit(Change):
         Identity of the table, where the version states its metadata.
     columns : tuple of str or None
         The names of its columns and of the fields inside them, as ``column.field``, likewise.
+    time_ms : int or None
+        When it was made, where it says so.
     """
 
     table: str | None = None
     columns: tuple[str, ...] | None = None
+    time_ms: int | None = None
 
 
 def _names(type_: Any, path: str = "") -> Iterator[str]:
@@ -127,8 +131,8 @@ def files_at(table: Any, path: str) -> list[TableFile]:
     return [_file(path, row["path"], row["size_bytes"], _texts(row.get("partition") or {})) for row in rows]
 
 
-def commit_of(files: pafs.FileSystem, path: str, version: int) -> Commit | None:
-    """Return what a version did; None if the log has no such version.
+def commit_of(files: pafs.FileSystem, path: str, version: int, changes: bool = False) -> Commit | None:
+    """Return what a version did, with the files of its `changes` if asked; None if the log has no such version.
 
     Raises
     ------
@@ -140,21 +144,44 @@ def commit_of(files: pafs.FileSystem, path: str, version: int) -> Commit | None:
             text = entry.read()
     except FileNotFoundError:
         return None
-    added, removed, table, columns = [], 0, None, None
+    added, gone, feed = list[TableFile](), list[TableFile](), list[TableFile]()
+    removed, table, columns, time_ms = 0, None, None, None
     for action in _actions(text, path, version):
         if (new := action.get("add")) is not None and new.get("dataChange", True):
             if new.get("deletionVector"):
                 raise _unreadable(path, f"version {version} deletes rows by deletion vectors")
             added.append(_file(path, new["path"], int(new["size"]), new.get("partitionValues") or {}))
-        elif (gone := action.get("remove")) is not None and gone.get("dataChange", True):
+        elif (old := action.get("remove")) is not None and old.get("dataChange", True):
             removed += 1
+            if changes:
+                gone.append(_gone(path, version, old))
+        elif changes and (rows := action.get("cdc")) is not None:
+            feed.append(_file(path, rows["path"], int(rows["size"]), rows.get("partitionValues") or {}))
+        elif (info := action.get("commitInfo")) is not None:
+            time_ms = info.get("inCommitTimestamp", info.get("timestamp"))
         elif (data := action.get("metaData")) is not None:
             table = str(data["id"])
             if "schemaString" in data:
                 columns = tuple(_names(json.loads(data["schemaString"])))
             if (data.get("configuration") or {}).get(_MAPPED, "none") != "none":
                 raise _unreadable(path, "its columns are mapped (delta.columnMapping.mode)")
-    return Commit(tuple(added), removed, table, columns)
+    return Commit(tuple(added), removed, table, columns, time_ms, gone=tuple(gone), feed=tuple(feed))
+
+
+def _gone(path: str, version: int, old: Mapping[str, Any]) -> TableFile:
+    """Return a file that a version took out.
+
+    Raises
+    ------
+    SourceError
+        When the log does not say enough of it to read its rows.
+    """
+    if old.get("deletionVector"):
+        raise _unreadable(path, f"version {version} takes out rows beside deletion vectors")
+    parts = old.get("partitionValues")
+    if parts is None and not old.get("extendedFileMetadata"):
+        raise _unreadable(path, f"version {version} does not say the partition of the file {old['path']} that it takes out")
+    return _file(path, old["path"], int(old.get("size") or 0), parts or {})
 
 
 def _actions(text: bytes, path: str, version: int) -> Iterator[dict[str, Any]]:
@@ -249,7 +276,8 @@ class DeltaSource(SnapshotSource[_Position]):
 
     def _later(self, position: _Position) -> Iterator[_Position]:
         version = self._known.behind(position.version)
-        while not self.finite and (self.until is None or version < self.until) and self._is_there(version + 1):
+        once = self.finite and self.until is None
+        while not once and (self.until is None or version < self.until) and self._is_there(version + 1):
             version += 1
             yield _Position(self.start.table, version, 0, whole=False)
 
@@ -276,7 +304,7 @@ class DeltaSource(SnapshotSource[_Position]):
         return files_at(table_at(self.path, self.storage, position.version), self.path)
 
     def _change(self, position: _Position) -> Commit:
-        commit = commit_of(self._folder(), self.path, position.version)
+        commit = commit_of(self._folder(), self.path, position.version, self.changes)
         if commit is None:
             raise self._shorter(position.version, position.version - 1)
         if commit.table is not None and commit.table != self.start.table:
@@ -284,7 +312,7 @@ class DeltaSource(SnapshotSource[_Position]):
         # versions before the source was made may not have had all columns yet
         if commit.columns is not None and position.version > self.columns_at:
             there = {name.lower() for name in commit.columns}
-            if missing := [name for name in names_in(self.schema) if name.lower() not in there]:
+            if missing := [name for name in names_in(self.columns) if name.lower() not in there]:
                 raise self._narrower(missing, f", in version {position.version}")
         return commit
 
@@ -301,15 +329,19 @@ class DeltaSource(SnapshotSource[_Position]):
             hint="begin with a new checkpoint",
         )
 
-    def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the files of a range."""
-        assert isinstance(planned, list)
-        wanted = pa.schema([self.schema.field(name) for name in columns])
-        for entry in planned:
-            assert isinstance(entry, list)
-            name, parts = entry
-            assert isinstance(name, str) and isinstance(parts, dict)
-            yield from layout.rows_of(self.path, self.storage, name, parts, wanted)
+    def _commit(self, position: _Position) -> tuple[int, int]:
+        commit = commit_of(self._folder(), self.path, position.version)
+        time_ms = None if commit is None else commit.time_ms
+        if time_ms is None:  # the log no longer has the version, or another writer says nothing
+            time_ms = table_at(self.path, self.storage).metadata().created_time
+        return position.version, int(time_ms or 0) * 1_000
+
+    def _rows(self, file: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        assert isinstance(file, list)
+        name, parts = file
+        assert isinstance(name, str) and isinstance(parts, dict)
+        wanted = pa.schema([self.schema.field(column) for column in columns])
+        yield from layout.rows_of(self.path, self.storage, name, parts, wanted)
 
     def datasets(self) -> tuple[Dataset, ...]:
         """Return the folder of the table."""
@@ -330,6 +362,7 @@ def delta_source(
     starting: TablePlace = "earliest",
     max_files_per_batch: int | None = None,
     on_change: OnChange = "fail",
+    changes: bool = False,
     parallelism: int | None = None,
     storage_options: Mapping[str, Setting] | None = None,
 ) -> DeltaSource:
@@ -364,7 +397,7 @@ def delta_source(
     place, storage = a_place(path), options(storage_options or {})
     if version is not None:
         a_number(version, "version", 0, "pass a version of the table, from 0", most=MOST)
-    tasks = check_arguments("version", version, streaming, starting, on_change, max_files_per_batch, parallelism)
+    tasks = check_arguments("version", version, streaming, starting, on_change, max_files_per_batch, parallelism, changes)
     table = table_at(place, storage, version)
     latest = int(table.version())
     if isinstance(starting, int) and starting > latest + 1:
@@ -373,7 +406,7 @@ def delta_source(
     base, whole = starting - 1 if isinstance(starting, int) else latest, starting == "earliest"
     return DeltaSource(
         path=place,
-        schema=as_schema(pa.schema(table.schema().to_arrow())),
+        schema=with_feed(as_schema(pa.schema(table.schema().to_arrow())), changes),
         columns_at=latest,
         start=_Position(str(table.metadata().id), base, 0 if whole else None, whole),
         finite=not streaming,
@@ -381,4 +414,6 @@ def delta_source(
         on_change=on_change,
         parallelism=tasks,
         storage=storage,
+        changes=changes,
+        until=None if streaming or whole else latest,
     )

@@ -29,6 +29,7 @@ from krishiv_py.connectors.tables.source import (
     TablePlace,
     TablePosition,
     check_arguments,
+    with_feed,
 )
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SourceError, shown
 from krishiv_py.plan.checks import Setting
@@ -134,6 +135,23 @@ def change_of(table: Any, snapshot: Any) -> Change:
     return Change(tuple(added), removed)
 
 
+def with_changes(table: Any, snapshot: Any, change: Change) -> Change:
+    """Return what a snapshot did to the rows of a table: all files that are not, or not with these deletions, in both of it and
+    the snapshot before.
+
+    Its manifests alone do not say which rows of a file were deleted before.
+    """
+    if not change.removed:
+        return change
+    before, after = whole_table(table, snapshot.parent_snapshot_id), whole_table(table, snapshot.snapshot_id)
+    old, new = ({json.dumps(file.noted, sort_keys=True): file for file in files} for files in (before, after))
+    return Change(
+        tuple(file for name, file in new.items() if name not in old),
+        0,
+        gone=tuple(file for name, file in old.items() if name not in new),
+    )
+
+
 def whole_table(table: Any, snapshot: int | None) -> list[TableFile]:
     """Return the files of a snapshot, the oldest first."""
     if snapshot is None:
@@ -208,7 +226,7 @@ class IcebergSource(SnapshotSource[_Position]):
         Properties of the catalog.
     metadata : str
         What tasks need to know of the table, as JSON: schemas, partitions, and names of columns.
-    columns : str
+    table_schema : str
         The schema of Iceberg that tasks read, as JSON: columns are found by their number, whatever they are called in a file.
     files : mapping
         Properties for reading files, with secrets.
@@ -219,7 +237,7 @@ class IcebergSource(SnapshotSource[_Position]):
     name: str
     catalog: Mapping[str, str] = attrs.field(repr=shown_settings)
     metadata: str = attrs.field(repr=False)
-    columns: str = attrs.field(repr=False)
+    table_schema: str = attrs.field(repr=False)
     files: Mapping[str, Any] = attrs.field(repr=False)
     until: tuple[int | None] | None = None
     _known: _IcebergTable = attrs.field(factory=_IcebergTable, repr=False)
@@ -243,7 +261,7 @@ class IcebergSource(SnapshotSource[_Position]):
             raise self._unread(problem) from None
 
     def _later(self, position: _Position) -> Iterator[_Position]:
-        if self.finite:
+        if self.finite and self.until is None:
             return
         table = self._table()
         head = table.metadata.current_snapshot() if self.until is None else self._snapshot(self.until[0])
@@ -277,8 +295,23 @@ class IcebergSource(SnapshotSource[_Position]):
             snapshot = self._snapshot(number)
             if snapshot is None:
                 raise self._expired(number)
-            self._known.change = number, change_of(self._table(), snapshot)
+            change = change_of(self._table(), snapshot)
+            self._known.change = number, self._with_changes(snapshot, change) if self.changes else change
         return self._known.change[1]
+
+    def _with_changes(self, snapshot: Any, change: Change) -> Change:
+        if change.removed and self._snapshot(snapshot.parent_snapshot_id) is None:
+            raise SourceError(
+                "a snapshot of an Iceberg table is gone",
+                got=f"{self.name}: the one before {snapshot.snapshot_id}, which changes or deletes rows of it",
+                then="nobody knows which rows are gone",
+                hint=f"keep snapshots for longer than a query is stopped, and {AGAIN}",
+            )
+        return with_changes(self._table(), snapshot, change)
+
+    def _commit(self, position: _Position) -> tuple[int, int]:
+        snapshot = self._snapshot(position.snapshot)
+        return position.sequence, 0 if snapshot is None else int(snapshot.timestamp_ms) * 1_000
 
     def _table(self) -> Any:
         if self._known.table is None:
@@ -300,7 +333,7 @@ class IcebergSource(SnapshotSource[_Position]):
 
     def _check_columns(self, table: Any) -> None:
         """Refuse a table that lost a column, or a field of a struct: it would be null in new files."""
-        then, now, missing = iceberg("schema").Schema.model_validate_json(self.columns), table.schema(), list[str]()
+        then, now, missing = iceberg("schema").Schema.model_validate_json(self.table_schema), table.schema(), list[str]()
         for name in then.column_names:
             inside = any(name.startswith(f"{other}.") for other in missing)
             if not inside and now.find_column_name(then.find_field(name).field_id) is None:
@@ -320,29 +353,24 @@ class IcebergSource(SnapshotSource[_Position]):
             hint = "rewrite the table without equality deletes (rewrite_data_files of Spark or Trino)"
         return SourceError("an Iceberg table cannot be read", got=got, hint=hint)
 
-    def read(self, planned: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the files of a range."""
-        assert isinstance(planned, list)
+    def _rows(self, file: JsonValue, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        assert isinstance(file, dict)
         wanted = pa.schema([self.schema.field(name) for name in columns])
-        for entry in planned:
-            file: Any = entry
-            try:
-                for batch in self._rows(file, columns):
-                    yield fit.fit_batch(batch, wanted, fit.TABLE)
-            except FileNotFoundError:
-                raise SourceError(
-                    "a file of an Iceberg table is gone",
-                    got=f"{self.name}: {file['path']}",
-                    then="its rows are lost to this query",
-                    hint=f"keep snapshots and files for longer than a query is stopped, and {AGAIN}",
-                ) from None
-            except RAISED as problem:
-                got = f"{self.name}: {file['path']}: {without_secrets(problem, self.catalog)}"
-                hint = f"restore the file; where the type of a column has changed, {AGAIN}"
-                raise SourceError("a file of an Iceberg table cannot be read", got=got, hint=hint) from problem
-
-    def _rows(self, file: Mapping[str, Any], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        return rows_of(self.metadata, self.columns, tuple(sorted(self.files.items())), file, columns)
+        settings = tuple(sorted(self.files.items()))
+        try:
+            for batch in rows_of(self.metadata, self.table_schema, settings, file, columns):
+                yield fit.fit_batch(batch, wanted, fit.TABLE)
+        except FileNotFoundError:
+            raise SourceError(
+                "a file of an Iceberg table is gone",
+                got=f"{self.name}: {file['path']}",
+                then="its rows are lost to this query",
+                hint=f"keep snapshots and files for longer than a query is stopped, and {AGAIN}",
+            ) from None
+        except RAISED as problem:
+            got = f"{self.name}: {file['path']}: {without_secrets(problem, self.catalog)}"
+            hint = f"restore the file; where the type of a column has changed, {AGAIN}"
+            raise SourceError("a file of an Iceberg table cannot be read", got=got, hint=hint) from problem
 
     def datasets(self) -> tuple[Dataset, ...]:
         """Return the table."""
@@ -384,6 +412,7 @@ def iceberg_source(
     starting: TablePlace = "earliest",
     max_files_per_batch: int | None = None,
     on_change: OnChange = "fail",
+    changes: bool = False,
     parallelism: int | None = None,
 ) -> IcebergSource:
     """Return an Iceberg table as a :class:`~krishiv_py.connectors.Source`; :meth:`krishiv_py.Session.read_iceberg` has the
@@ -413,7 +442,7 @@ def iceberg_source(
     name, place = a_table(table), a_catalog(catalog)
     if snapshot is not None:
         _check_snapshot(snapshot)
-    tasks = check_arguments("snapshot", snapshot, streaming, starting, on_change, max_files_per_batch, parallelism)
+    tasks = check_arguments("snapshot", snapshot, streaming, starting, on_change, max_files_per_batch, parallelism, changes)
     try:
         opened_table = opened(place).load_table(name)
     except iceberg("exceptions").NoSuchTableError:
@@ -425,28 +454,34 @@ def iceberg_source(
         raise SourceError("the catalog of Iceberg does not answer", got=got, hint=hint) from None
     metadata = opened_table.metadata
     schema, current = opened_table.schema(), metadata.current_snapshot()
-    base, sequence = (None, 0) if current is None else (int(current.snapshot_id), int(current.sequence_number or 0))
     if snapshot is not None:
-        base = _snapshot_id(opened_table, name, snapshot)
-        schema = opened_table.scan(snapshot_id=base).projection()
-    elif isinstance(starting, int):
+        current = metadata.snapshot_by_id(_snapshot_id(opened_table, name, snapshot))
+        schema = opened_table.scan(snapshot_id=current.snapshot_id).projection()
+    last, sequence = (None, 0) if current is None else (int(current.snapshot_id), int(current.sequence_number or 0))
+    base, whole = last, starting == "earliest"
+    if isinstance(starting, int):
         first = metadata.snapshot_by_id(starting)
         if first is None:
             raise _no_snapshot(opened_table, name, starting)
         base, sequence = first.parent_snapshot_id, int(first.sequence_number or 1) - 1
-    whole = starting == "earliest"
+    if changes and int(metadata.format_version) < 2:
+        hint = "upgrade the table to format version 2, or leave changes=True out"
+        got = f"{name}: format version {metadata.format_version}"
+        raise SourceError("an Iceberg table of format 1 does not say the order of its snapshots", got=got, hint=hint)
     return IcebergSource(
         name=name,
         catalog=place,
-        schema=as_schema(columns_of(schema)),
+        schema=with_feed(as_schema(columns_of(schema)), changes),
         metadata=trimmed(metadata),
-        columns=schema.model_dump_json(),
+        table_schema=schema.model_dump_json(),
         files=dict(opened_table.io.properties),
         start=_Position(str(metadata.table_uuid), base, sequence, 0 if whole else None, whole),
         finite=not streaming,
         most=max_files_per_batch,
         on_change=on_change,
         parallelism=tasks,
+        changes=changes,
+        until=None if streaming or whole else (last,),
     )
 
 
