@@ -45,6 +45,7 @@ from krishiv_py.connectors.sinks.known import ConsoleSink, ForeachBatchSink, Mem
 from krishiv_py.connectors.tables.delta.sink import DeltaSink
 from krishiv_py.connectors.tables.iceberg.sink import IcebergSink
 from krishiv_py.connectors.tables.postgres import PostgresSink
+from krishiv_py.connectors.tables.sqlite import SqliteSink
 from krishiv_py.display.lag import LatenessProfile, lateness_profile
 from krishiv_py.errors import (
     AggregateOverflowError,
@@ -204,6 +205,7 @@ __all__ = [
     "SlidingWindows",
     "SourceError",
     "SpoolError",
+    "SqliteSink",
     "StateColumns",
     "StateTtlConfig",
     "Stream",

@@ -228,6 +228,7 @@ def test_systems_are_named_as_openlineage_names_them() -> None:
     assert ParquetSink("s3a://bucket/out/").dataset() == Dataset("s3://bucket", "out")
     postgres = kv.PostgresSink("postgresql://me:word@db.host/shop", "totals")
     assert postgres.dataset() == Dataset("postgres://db.host:5432", "shop.public.totals")
+    assert kv.SqliteSink("/data/shop.db", "totals").dataset() == Dataset("sqlite", "/data/shop.db.totals")
     assert kv.DeltaSink("/data/totals").dataset() == Dataset("file", "/data/totals")
     catalog = {"type": "sql", "uri": "postgresql+psycopg2://me:word@db/cat", "warehouse": "s3://lake/wh"}
     assert kv.IcebergSink("shop.totals", catalog=catalog).dataset() == Dataset("s3://lake/wh", "shop.totals")

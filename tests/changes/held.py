@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from confluent_kafka import Consumer
 from psycopg.rows import dict_row
 
-from krishiv_py import DeltaSink, KafkaSink, MemorySink, PostgresSink
+from krishiv_py import DeltaSink, KafkaSink, MemorySink, PostgresSink, SqliteSink
 from krishiv_py.connectors import OutputBatch, Sink, TransactionalSink, net_changes
 from krishiv_py.testing.broker import Broker
 from tests.kernels.changes.reference import Row, Rows
@@ -93,6 +93,30 @@ def own(folder: Path, key: Sequence[str]) -> Held:
     """One's own sink, through the interface."""
     path = folder / "own.db"
     return Held(lambda: OwnTable(path, key), OwnTable(path, key).rows)
+
+
+def sqlite(folder: Path, key: Sequence[str]) -> Held:
+    """A table of SQLite."""
+    path = folder / "held.db"
+
+    def rows() -> Rows:
+        database = sqlite3.connect(path)
+        database.row_factory = sqlite3.Row
+        return [dict(row) for row in database.execute("SELECT * FROM held")]
+
+    return Held(lambda: SqliteSink(path, "held", key=key), rows)
+
+
+def sqlite_log(folder: Path, key: Sequence[str]) -> Held:
+    """A table of SQLite that keeps the changes."""
+    path = folder / "log.db"
+
+    def rows() -> Rows:
+        database = sqlite3.connect(path)
+        database.row_factory = sqlite3.Row
+        return folded_rows(dict(row) for row in database.execute("SELECT * FROM held ORDER BY rowid"))
+
+    return Held(lambda: SqliteSink(path, "held", log=True), rows)
 
 
 def delta(folder: Path, key: Sequence[str]) -> Held:

@@ -11,7 +11,18 @@ from typing import Any
 import attrs
 import pytest
 
-from krishiv_py import DeltaSink, IcebergSink, MemorySink, PlanError, PostgresSink, ResultStream, Session, count, sum
+from krishiv_py import (
+    DeltaSink,
+    IcebergSink,
+    MemorySink,
+    PlanError,
+    PostgresSink,
+    ResultStream,
+    Session,
+    SqliteSink,
+    count,
+    sum,
+)
 from krishiv_py.testing import Driver, stream_of
 from krishiv_py.testing.broker import Broker
 from tests.changes import held
@@ -73,6 +84,8 @@ QUERIES = {
 LOCAL: dict[str, Make] = {
     "memory": held.in_memory,
     "own": held.own,
+    "sqlite": held.sqlite,
+    "sqlite log": held.sqlite_log,
     "delta": held.delta,
     "delta log": held.delta_log,
     "iceberg": held.iceberg_table,
@@ -224,7 +237,12 @@ def test_a_key_narrower_than_that_of_the_result_is_refused_with_the_one_to_use(
 
 def test_sinks_that_only_add_refuse_results_that_change(tmp_path: Path) -> None:
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w"}
-    adding = (DeltaSink(tmp_path / "t"), IcebergSink("lake.t", catalog=catalog), PostgresSink("postgresql://nowhere/shop", "t"))
+    adding = (
+        DeltaSink(tmp_path / "t"),
+        IcebergSink("lake.t", catalog=catalog),
+        PostgresSink("postgresql://nowhere/shop", "t"),
+        SqliteSink(tmp_path / "s.db", "t"),
+    )
     for sink in adding:
         with pytest.raises(PlanError, match=r"adds rows, and these results change.*pass key=\[\"shop\", \"kind\"\].*log=True"):
             Driver(TOTALS, sink=sink)

@@ -272,6 +272,7 @@ def _values() -> Iterator[Call]:
     yield Call("JsonSink", lambda: kv.JsonSink, {"path": "out"})
     yield Call("KafkaSink", lambda: kv.KafkaSink, {"topic": "out", "bootstrap_servers": "localhost:1"})
     yield Call("PostgresSink", lambda: kv.PostgresSink, {"conninfo": "host=h", "table": "t"})
+    yield Call("SqliteSink", lambda: kv.SqliteSink, {"path": "out.db", "table": "t"})
     yield Call("DeltaSink", lambda: kv.DeltaSink, {"path": "out"})
     yield Call("IcebergSink", lambda: kv.IcebergSink, {"table": "ns.t", "catalog": {"type": "in-memory"}})
     yield Call("ConsoleSink", lambda: kv.ConsoleSink, {})

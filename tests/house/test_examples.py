@@ -16,6 +16,7 @@ PAGES = ("streams", "windows", "sinks", "connectors", "sessions", "queries", "te
 WITHOUT = {
     "krishiv_py.PostgresSink.table_id": "what the library compares tables of queries by",
     "krishiv_py.DeltaSink.table_id": "what the library compares tables of queries by",
+    "krishiv_py.SqliteSink.table_id": "what the library compares tables of queries by",
     "krishiv_py.IcebergSink.table_id": "what the library compares tables of queries by",
     "krishiv_py.Session.streams": "the old name of queries",
     "krishiv_py.testing.Driver.try_add": "the old place of krishiv_py.compat.try_add",

@@ -10,7 +10,7 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from krishiv_py import DeltaSink, IcebergSink, PostgresSink, SideOutputLateEventHandler, count
+from krishiv_py import DeltaSink, IcebergSink, PostgresSink, SideOutputLateEventHandler, SqliteSink, count
 from krishiv_py.connectors import OutputBatch, TransactionalSink
 from krishiv_py.errors import PlanError
 from krishiv_py.plan.nodes import source_of
@@ -34,6 +34,7 @@ def test_different_keys_are_refused_for_one_table(first: list[str], second: list
     place, catalog = "host=127.0.0.1 port=1 dbname=x", {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db"}
     pairs: list[tuple[Any, Any]] = [
         (PostgresSink(place, "t", key=first), PostgresSink(place, "public.t", key=second)),
+        (SqliteSink(tmp_path / "d.db", "t", key=first), SqliteSink(f"{tmp_path}/d.db", "T", key=second)),
         (DeltaSink(f"{tmp_path}/t", key=first), DeltaSink(f"{tmp_path}/t/", key=second)),
         (IcebergSink("n.t", catalog=catalog, key=first), IcebergSink("n.t", catalog=catalog, key=second)),
     ]
