@@ -18,6 +18,7 @@ from krishiv_py.connectors.ranges import RangeSource, node_of
 from krishiv_py.connectors.source import Source
 from krishiv_py.connectors.tables.delta.source import delta_source
 from krishiv_py.connectors.tables.iceberg.source import Snapshot, iceberg_source
+from krishiv_py.connectors.tables.replication import ChangesPlace, OnTruncate, postgres_changes_source
 from krishiv_py.connectors.tables.source import OnChange, TablePlace
 from krishiv_py.errors import PlanError, SchemaError, shown
 from krishiv_py.plan.checks import PathLike, Setting, a_number, a_path, a_switch, a_text, column_name, one_of, setting
@@ -712,6 +713,74 @@ def archive_of(
         most=most,
     )
     return node_of(ordered, "archive")
+
+    def read_postgres_changes(
+        self,
+        conninfo: str,
+        table: str,
+        *,
+        slot: str,
+        publication: str,
+        starting: ChangesPlace = "earliest",
+        create: bool = True,
+        max_changes_per_batch: int = 100_000,
+        on_truncate: OnTruncate = "fail",
+    ) -> Stream:
+        """Return the changes of a table of PostgreSQL, by logical replication (docs/change-data-capture.md). Needs the extra
+        ``postgres``.
+
+        Rows have the columns of the table and those of a change feed: ``_change_type`` (``insert``, ``delete``,
+        ``update_preimage``, ``update_postimage``), ``_commit_version``, the place of the change in the log, and
+        ``_commit_timestamp``. ``.from_changelog("cdf", key=...)`` makes the table of them.
+
+        Parameters
+        ----------
+        conninfo : str
+            The database, as libpq reads it: ``postgresql://host/database`` or ``host=... dbname=...``.
+        table : str
+            ``table`` or ``schema.table``, upper and lower case as written.
+        slot : str
+            The replication slot, of this query alone: the server keeps its log until the query has read it.
+        publication : str
+            The publication that has the table.
+        starting : {"earliest", "latest"}
+            Where a new query begins: with the table as it is and what follows, or with what the slot has. A restarted one goes
+            on where its checkpoint says.
+        create : bool
+            Whether slot and publication are made when the query begins, if they are missing.
+        max_changes_per_batch : int
+            After how many changes a batch ends, from 1; a transaction is in one batch.
+        on_truncate : {"fail", "side_output"}
+            What to do when the table is truncated, which says of no row that it is gone: stop the query, or go on with a row
+            ``truncate``, which is none of the table and goes to the late handler.
+
+        Raises
+        ------
+        PlanError
+            For a server without ``wal_level = logical``, a table that does not exist, and a publication without all of it.
+        OperatorError
+            When the server cannot be reached.
+        MissingExtraError
+            When psycopg is not installed.
+
+        Examples
+        --------
+        >>> def customers(session):
+        ...     shop = "host=db dbname=shop user=reader"
+        ...     rows = session.read_postgres_changes(shop, "customers", slot="krishiv_customers", publication="krishiv")
+        ...     return rows.from_changelog("cdf", key="id")
+        """
+        source = postgres_changes_source(
+            conninfo,
+            table,
+            slot=slot,
+            publication=publication,
+            starting=starting,
+            create=create,
+            max_changes_per_batch=max_changes_per_batch,
+            on_truncate=on_truncate,
+        )
+        return self.read_source(source, name=f"postgres {'.'.join(source.path)}")
 
 
 def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) -> Stream:

@@ -30,6 +30,7 @@ from krishiv_py.connectors.source import JsonValue, Malformed, Planned, Source
 from krishiv_py.connectors.tables.delta.source import delta_source
 from krishiv_py.connectors.tables.iceberg.source import iceberg_source
 from krishiv_py.connectors.tables.keys import NetChanges, net_changes
+from krishiv_py.connectors.tables.replication import postgres_changes_source
 from krishiv_py.storage.datasets import Dataset
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "iceberg_source",
     "kafka_source",
     "net_changes",
+    "postgres_changes_source",
 ]
 
 

@@ -50,6 +50,7 @@ class Server:
     bin: Path
     port: int
     process: subprocess.Popen[bytes] | None = None
+    wal_level: str = "logical"
 
     def address(self, user: str = "tester", password: str = PASSWORD, database: str = "postgres") -> str:
         """An address with a password in it."""
@@ -78,6 +79,7 @@ class Server:
 
     def _launched(self) -> subprocess.Popen[bytes]:
         given = ["-p", str(self.port), "-c", "listen_addresses=127.0.0.1", "-k", str(self.home), "-c", "fsync=off"]
+        given += ["-c", f"wal_level={self.wal_level}"]
         command: list[str | Path] = [self.bin / "postgres", "-D", self.home / "data", *given]
         with (self.home / "log").open("ab") as log:
             return subprocess.Popen(command, user=_user(), stdout=log, stderr=log, cwd=self.home)
@@ -91,7 +93,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[Server]:
+def running(wal_level: str = "logical") -> Iterator[Server]:
     """A new server, gone at the end."""
     where = programs()
     assert where is not None
@@ -112,7 +114,7 @@ def running() -> Iterator[Server]:
             "--no-sync",
         ]
         subprocess.run([where / "initdb", "-D", home / "data", *given], user=user, check=True, capture_output=True, cwd=home)
-        server = Server(home, where, free_ports(1)[0])
+        server = Server(home, where, free_ports(1)[0], wal_level=wal_level)
         server.start()
         try:
             yield server
