@@ -22,7 +22,7 @@ from krishiv_py.kernels.columns.layout import TIME, whole
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import NEVER, KeyRows, OrderedOperator, OrderedStep, in_result_order
 from krishiv_py.kernels.patterns.program import TAKE, Program, compiled
-from krishiv_py.kernels.patterns.search import ANY_ROW, Found, KeySearch, Question, Settings, SkipError, StepRows
+from krishiv_py.kernels.patterns.search import ANY_ROW, BUT, Found, KeySearch, Question, Settings, SkipError, StepRows
 from krishiv_py.kernels.patterns.values import AheadAnswers, Columns, MatchRows, named_values
 from krishiv_py.kernels.rows_before import RowsBefore
 from krishiv_py.kernels.spec import Moment, OperatorSpec
@@ -206,7 +206,8 @@ class _MatchStep:
         hit = starts & (self.held[self.ids] == 0)
         relevant[self.ids[hit]] = True
         wanted = self.mask[self.ids]
-        decides = (self.held[self.ids] > 0) & ((bits & wanted != 0) | (wanted == ANY_ROW))
+        unlike = bits >> np.maximum(BUT - wanted, 0) & 1 == 0
+        decides = np.where(wanted > ANY_ROW, bits & wanted != 0, (wanted == ANY_ROW) | unlike) & (self.held[self.ids] > 0)
         relevant[self.ids[decides]] = True
         over = self.held + counts > op.operation.most_rows
         due = (self.until <= self.step.due_us) | self.step.ended | over

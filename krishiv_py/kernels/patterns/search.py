@@ -19,6 +19,8 @@ from krishiv_py.plan.matching import SkipTo
 
 ANY_ROW: Final = -1
 """The bits of conditions where any further row may decide."""
+BUT: Final = -2
+"""Less the number of a condition: rows that do not fulfil it may decide."""
 GIVEN_UP: Final = UNSET
 """The end of a match for which too many rows were to be looked at."""
 _BLOCK: Final = 1_024
@@ -327,7 +329,7 @@ class KeySearch:
                         place = stops[found] if found < len(stops) else stop
                     fits = False
                     if place >= stop:
-                        if self._beyond(wanted if relaxed else ANY_ROW):
+                        if self._beyond(self._deciding(pc)):
                             if settings.program.after is None:
                                 tried |= visited
                                 since = 0 if since == END_OF_TIME else since
@@ -425,6 +427,18 @@ class KeySearch:
             steps, taken = self._steps.copy(), self._taken.copy()
             self._timed_out = Found("timeout", steps, taken, self._limit, self._limit)
         return False
+
+    def _deciding(self, pc: int) -> int:
+        """Return the conditions of rows that may decide what a start waits for at a place of the program.
+
+        A repetition that takes one more row first goes on with each row that fits, so such a row decides nothing.
+        """
+        code = self.settings.program.code
+        _, element, relaxed, wanted, goto, _ = code[pc]
+        loops = code[goto].kind == LOOP and code[goto].goto == pc
+        if not relaxed:
+            return BUT - element if loops else ANY_ROW
+        return 0 if loops and wanted == 1 << element else wanted
 
     def _give_up(self) -> Found:
         start = self._start

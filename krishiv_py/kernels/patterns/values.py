@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from krishiv_py.arrays.ranges import expand
-from krishiv_py.arrays.types import Ints, Mask, flags, last_rows, pick, values_at
+from krishiv_py.arrays.types import Ints, Mask, flags, last_rows, pick, run_begins, values_at
 from krishiv_py.errors import RAISED
-from krishiv_py.kernels.aggregates import Rows, kernel_for
+from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
 from krishiv_py.kernels.columns.evaluate import argument, evaluate, expr_type
 from krishiv_py.kernels.columns.layout import whole
 from krishiv_py.kernels.patterns.search import NamedValue, Question
@@ -119,7 +119,7 @@ class Columns:
                 places = np.array([row for q in asked for row in _places(value.call, q, step, mine=mine)], np.int64)
                 columns[value.name] = self._at(value.call, places)
             else:
-                columns[value.name] = self.value(value.call, _views(asked, step, mine=mine))
+                columns[value.name] = self._running(value.call, asked, step, mine=mine)
         holds = _true(self._evaluated(condition, rows, columns)).tolist()
         ends = np.cumsum(lengths).tolist()
         return [holds[end - length : end] for end, length in zip(ends, lengths, strict=True)]
@@ -130,11 +130,19 @@ class Columns:
 
     def running_measures(self, measure: MatchExpr, matches: MatchRows) -> pa.Array:
         """Return a measure for each row of each match: of all rows, or of those up to it."""
-        prefixes = matches.prefixes() if any(value.running for value in measure.values) else matches
-        columns = {}
+        columns, prefixes = {}, None
         for value in measure.values:
-            whole_match = None if value.running else self._of_step(value, matches)
-            columns[value.name] = self._of_step(value, prefixes) if whole_match is None else pick(whole_match, matches.ids)
+            if not value.running:
+                columns[value.name] = pick(self._of_step(value, matches), matches.ids)
+            elif not is_positional(value.call) and (kernel := self._kernel(value.call)).exact_prefixes:
+                step = None if value.step is None else self.steps[value.step]
+                counts = np.flatnonzero(matches.steps == step) if step is not None else np.arange(len(matches.rows))
+                each = MatchRows(matches.rows[counts], matches.steps[counts], counts, len(matches.rows))
+                partials = self._partials(value.call, kernel, each)
+                columns[value.name] = whole(kernel.finish(kernel.prefixes(partials, matches.ids)))
+            else:
+                prefixes = matches.prefixes() if prefixes is None else prefixes
+                columns[value.name] = self._of_step(value, prefixes)
         return self._evaluated(measure, matches.rows, columns)
 
     def _of_step(self, value: MatchValue, matches: MatchRows) -> pa.Array:
@@ -145,14 +153,41 @@ class Columns:
         if is_positional(call):
             first, offset = isinstance(call, First), getattr(call, "offset", 0)
             return self._at(call, views.place(offset, first=first))
-        kernel = kernel_for(call, pa.bool_() if call._counts_rows else expr_type(call.arg, self.table.schema))
+        kernel = self._kernel(call)
+        return whole(kernel.finish(self._partials(call, kernel, views)))
+
+    def _running(self, call: AggCall, asked: Sequence[Question], step: int | None, *, mine: bool) -> pa.Array:
+        """Return what a call gives for each row that is asked for, of the rows of the match up to it.
+
+        Those of a run count one after the other, so each row adds to what the one before it came to. Any other row is added to
+        what the rows of the match come to. So the cost is that of the rows of the match and of those that are asked for.
+        """
+        kernel = self._kernel(call)
+        if not mine or not kernel.exact_prefixes:
+            return self.value(call, _views(asked, step, mine=mine))
+        known = [_rows_so_far(question, step) for question in asked]
+        rows = np.concatenate([np.arange(question.rows.start, question.rows.stop) for question in asked])
+        of = np.repeat(np.arange(len(asked)), [len(question.rows) for question in asked])
+        runs = np.array([question.in_run for question in asked])[of]
+        first = run_begins(of) | ~runs  # with these rows something begins that has the rows of the match before it
+        views = MatchRows.of(known, known), MatchRows(rows, rows, np.arange(len(rows)), len(rows))
+        parts = zip(*(self._partials(call, kernel, view) for view in views), strict=True)
+        places = np.insert(np.arange(len(rows)) + len(asked), np.flatnonzero(first), of[first])
+        stack = [pa.concat_arrays(pair).take(pa.array(places)) for pair in parts]
+        groups = np.cumsum(first) - 1
+        ids = np.insert(groups, np.flatnonzero(first), groups[first])
+        results = whole(kernel.finish(kernel.prefixes(stack, ids)))
+        return pick(results, np.flatnonzero(places >= len(asked)))
+
+    def _partials(self, call: AggCall, kernel: AggKernel, views: MatchRows) -> list[pa.Array]:
+        """Return the partials of a call for the rows of each match."""
         picked = None
-        if not call._counts_rows or call.where is not None:
-            arg = call.arg if not call._counts_rows else call.where
-            assert arg is not None
+        if (arg := call.where if call._counts_rows else call.arg) is not None:
             picked = argument(arg, call.where, _batch(pick(self.table, views.rows)))
-        partials = kernel.create(Rows(picked, self.times[views.rows], views.ids, views.n))
-        return whole(kernel.finish(partials))
+        return [whole(part) for part in kernel.create(Rows(picked, self.times[views.rows], views.ids, views.n))]
+
+    def _kernel(self, call: AggCall) -> AggKernel:
+        return kernel_for(call, pa.bool_() if call._counts_rows else expr_type(call.arg, self.table.schema))
 
     def _at(self, call: AggCall, places: Ints) -> pa.Array:
         """Return the argument of a call in some rows, null where there is none."""

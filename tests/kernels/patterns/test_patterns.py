@@ -6,6 +6,7 @@ import builtins
 import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from krishiv_py import (
@@ -423,3 +424,33 @@ def test_keys_are_searched_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
         results = [row for table in tables for row in table.to_pylist()]
         assert [row["k"] for row in results] == [k for k in range(30) for _ in range(1 if rows == "one" else 2)]
         assert builtins.max(made) <= 7 and builtins.sum(made) >= 30
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        (step("A", col("c") == "a").then(step("B", col("c") == "b").one_or_more()), 3_001),
+        (step("A", col("c") == "a").followed_by(step("B", col("c") == "b").one_or_more()), 3_001),
+        (step("A", col("c") == "a").then(step("B", col("c") == "b").at_least(5)).then(step("C", col("c") == "c")), 3_002),
+    ],
+)
+def test_a_repetition_that_waits_reads_what_a_batch_brings(pattern: Any, matched: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[int]()
+    rows_of = operator._Searches.__init__
+
+    def counted(self: Any, parent: Any, rows: pa.Table, *more: Any) -> None:
+        read.append(rows.num_rows)
+        rows_of(self, parent, rows, *more)
+
+    monkeypatch.setattr(operator._Searches, "__init__", counted)
+    driver = Driver(stream_of(DDL).watermark("at", 0).key_by("k").match(pattern, within=10_000, measures=count().alias("n")))
+    driver.send([{"k": "k", "at": 0, "c": "a", "v": 0}])
+    for batch in range(300):
+        sent = [{"k": "k", "at": 1 + 10 * batch + n, "c": "b", "v": n} for n in range(10)]
+        assert driver.send(sent).results.num_rows == 0
+        if batch % 100 == 50:
+            driver = driver.restarted()
+    assert builtins.sum(read) < 2_000
+    given = driver.send([{"k": "k", "at": 3_001, "c": "c", "v": 0}, {"k": "k", "at": 20_000, "c": "z", "v": 0}]).results
+    assert given["n"].to_pylist() == [matched]
+    assert builtins.sum(read) < 12_000
