@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -20,7 +21,7 @@ from krishiv_py.kernels.lanes import RowClock, lane_of
 from krishiv_py.kernels.prepare import COUNTERS, PreparedRows, RowPreparer, malformed_rows
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.results import StepResult, WindowOperator
-from krishiv_py.kernels.spec import Moment, OperatorSpec
+from krishiv_py.kernels.spec import STOPWATCH, Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.watermark import ONLY
 from krishiv_py.plan.durations import UNSET
@@ -274,6 +275,7 @@ class StageOperator:
 
         Rows that are classified by the batch before are folded in under its watermark; then windows fire (SEMANTICS §4.6).
         """
+        STOPWATCH.set(time.perf_counter)
         late_moment = moment.late_moment if self.late_by_batch_before and packed.chunks else moment
         if self.takes_turns and packed.chunks:
             step = self._in_turns(bucket, packed.chunks, moment)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from functools import cached_property
 from typing import Final
 
@@ -155,6 +156,8 @@ class Times:
 
 
 FIRST_CLOCK: Final = Times()
+STOPWATCH: Final[ContextVar[Callable[[], float]]] = ContextVar("stopwatch", default=float)
+"""Measures how long calls of users' functions take, s: kernels know no clock, so the engine gives one. Nothing follows from it."""
 
 
 @attrs.frozen

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -30,7 +29,7 @@ from krishiv_py.kernels.columns.layout import TIME, Layout, whole
 from krishiv_py.kernels.columns.times import unstamp
 from krishiv_py.kernels.ordered import KeyRows, in_result_order
 from krishiv_py.kernels.process.states import MISFITS, KeyUpdates, ObjectStates, differs, exact_array, misfit_of
-from krishiv_py.kernels.spec import Moment
+from krishiv_py.kernels.spec import STOPWATCH, Moment
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.process_calls import CLOCK, Context, row_reader, time_of
 from krishiv_py.plan.processing import MOST_TIMERS, Processing
@@ -116,9 +115,10 @@ class StepCalls:
     @contextmanager
     def timed(self) -> Iterator[None]:
         """Count how long calls of the function take, with what goes around them."""
-        begun = time.perf_counter()
+        read = STOPWATCH.get()
+        begun = read()
         yield
-        self.count(CALL_US, round(1e6 * (time.perf_counter() - begun)))
+        self.count(CALL_US, round(1e6 * (read() - begun)))
 
     def add(self, part: StepCalls, first_key: int, first_row: int) -> None:
         """Take what came of the calls for some of the keys, from `first_key` on, whose rows begin at `first_row`."""
