@@ -157,7 +157,7 @@ class Times:
 
 FIRST_CLOCK: Final = Times()
 STOPWATCH: Final[ContextVar[Callable[[], float]]] = ContextVar("stopwatch", default=float)
-"""Measures how long calls of users' functions take, s: kernels know no clock, so the engine gives one. Nothing follows from it."""
+"""Measures how long calls of users' functions take, s: kernels know no clock, so the engine gives one."""
 
 
 @attrs.frozen
