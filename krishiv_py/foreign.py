@@ -125,6 +125,10 @@ _JOIN: Final = (
     'left.interval_join(right, on="user", lower="-10 minutes", upper="5 minutes") on streams with .watermark(...)'
 )
 _BOTH: Final = f"{_JOIN}; for the rows of both in one stream write session.union({{...}})"
+_CONNECT: Final = (
+    'write connect(orders=orders.key_by("user"), payments=payments.key_by("user")).process(...), with a call for each; a join is '
+    'left.join(right, on="user")'
+)
 _SORT: Final = "a stream has no end, so its rows have no order; results come in ascending order of their windows"
 _RANGE: Final = (
     'what looks at rows before a row is a window: write .watermark("at", "5 seconds").key_by("user")'
@@ -172,7 +176,7 @@ _ON_STREAM: Final = {
     "last_by latest_by keep_latest max_version": 'write .latest("user", by="at"), the newest row of every key as a table',
     "outerJoin outer_join left_outer_join right_outer_join full_outer_join rightJoin innerJoin": _JOIN,
     "left_join right_join inner_join": _JOIN,
-    "connect": _BOTH,
+    "connect": _CONNECT,
     "broadcast join_broadcast join_lookup lookup enrich lookupJoin join_lateral lateralJoin": _LOOKUP,
     "map_async mapAsync async_map apply_async unordered_wait ordered_wait enrich_cached async_io": _ASYNC,
     "map_with_state mapWithState flat_map_with_state flatMapWithState stateful_map stateful_flat_map": _STATE,

@@ -88,16 +88,25 @@ def test_a_row_waits_for_the_next_one_and_is_late_nowhere() -> None:
     assert driver.counters["late"] == 0
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_rows_after_in_process(workers: int, tmp_path: Any) -> None:
+def _after(session: Session, folder: Any) -> None:
     draw = random.Random(7)
     batches = [[{"k": draw.choice("abc"), "at": 10 * n + m, "c": "", "v": m} for m in range(9)] for n in range(6)]
     case = Case(DDL, lambda s: s.watermark("at", 3).key_by("k").with_previous(after=next("v"), two=next("v", 2)), batches)
     driver = Driver(case.plan(stream_of(DDL)))
     wanted = [row for batch in batches for row in driver.send(batch).results.to_pylist()] + driver.close().results.to_pylist()
+    for table in (case.restarted(session, folder), case.bounded(session)):
+        assert sorted(map(repr, table.to_pylist())) == sorted(map(repr, wanted))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_rows_after_in_process(workers: int, tmp_path: Any) -> None:
     with Session.in_process(workers=workers) as session:
-        for table in (case.restarted(session, tmp_path), case.bounded(session)):
-            assert sorted(map(repr, table.to_pylist())) == sorted(map(repr, wanted))
+        _after(session, tmp_path)
+
+
+@pytest.mark.spark
+def test_rows_after_on_spark(session: Session, tmp_path: Any) -> None:
+    _after(session, tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(scaled(10)))
