@@ -783,8 +783,10 @@ class JoinMethods(OptionMethods):
         idle_us = None if idle_timeout is None else to_us(idle_timeout, "idle_timeout")
         merged = both(*sides, columns or join.sides, idle_us, passive=passive)
         if passive and merged.input.spec.by_row:
-            hint = 'leave table_clock out, or write clock="batch" in .watermark(...)'
-            raise PlanError("rows of a table have lanes of their own", got='table_clock="left", clock="row"', hint=hint)
+            hint, got = 'leave table_clock out, or write clock="batch" in .watermark(...)', 'table_clock="left", clock="row"'
+            if isinstance(join, RulesJoin):
+                hint, got = 'write clock="batch" in .watermark(...) of both', 'with_rules(...), clock="row"'
+            raise PlanError("rows of a table have lanes of their own", got=got, hint=hint)
         assert isinstance(right, OptionMethods)
         draft = merged_draft(self._draft, right._draft)
         return self._results(attrs.evolve(draft, input=merged.input, keys=merged.keys).doing(join))

@@ -141,7 +141,7 @@ def check_followed(node: Stage, operation: Operation | None = None) -> None:
     window = operation if operation is not None and operation.nature.opens_windows else None
     untimed = operation is not None and (operation.takes_changes or operation.gives_table) and window is None
     changes = node.options.emit_mode == "retractions"
-    if window is not None and changes and (node.operation.gives_table or not tables):
+    if window is not None and changes and node.operation.change_time("time") is not None:
         _check_windows_over(node, window)
         return
     if node.operation.gives_table and not (tables and changes):

@@ -262,7 +262,7 @@ def _values() -> Iterator[Call]:
     yield Call("Trigger.when", lambda: kv.Trigger.when, {"trigger": Grown()})
     yield Call("Interval", lambda: kv.Interval, {"period_us": 5})
     yield Call("Interval.of", lambda: kv.Interval.of, {"period": 5})
-    yield Call("StateTtlConfig", lambda: kv.StateTtlConfig, {"ttl": 5})
+    yield Call("StateTtlConfig", lambda: kv.StateTtlConfig, {"ttl": 5, "on_expiry": "keep"})
     yield Call("StateTtlConfig, ms", lambda: kv.StateTtlConfig, {"ttl_ms": 5})
     yield Call("Batches", lambda: kv.Batches, {})
     yield Call("Batches.every", lambda: kv.Batches.every, {"interval": 5})
@@ -358,6 +358,8 @@ def _stages() -> Iterator[Call]:
     yield Call("asof_join", lambda: timed().asof_join, near)
     versions = {"table": timed().latest("user", "n"), "on": "user", "how": "left", "table_clock": "left", "idle_timeout": 5}
     yield Call("versioned_join", lambda: timed().versioned_join, {**versions, "suffixes": ("", "_right")})
+    rules = {"rules": timed().latest("n", "at"), "condition": "user", "how": "left", "columns": ["user"]}
+    yield Call("with_rules", lambda: timed().with_rules, rules)
     same = {"right": timed(), "on": "user", "window": windows.tumbling(5), "how": "full", "suffixes": ("", "_right")}
     yield Call("window_join", lambda: timed().window_join, same)
     table = {"right": stream(), "on": "user", "how": "full", "suffixes": ("", "_right")}
@@ -371,9 +373,9 @@ def _stages() -> Iterator[Call]:
     history = {"valid_from": "since", "valid_to": "until"}
     yield Call("history", lambda: timed().latest("user", "n").history, history)
     yield Call("latest", lambda: stream().latest, {"key": "user", "by": "at"})
-    yield Call("Stream.agg", lambda: stream().agg, {"aggs": count()})
-    yield Call("KeyedStream.agg", lambda: timed().key_by("user").agg, {"aggs": count()})
-    yield Call("KeyedUntimedStream.agg", lambda: stream().key_by("user").agg, {"aggs": count()})
+    yield Call("Stream.agg", lambda: stream().agg, {"aggs": count(), "changes": "each"})
+    yield Call("KeyedStream.agg", lambda: timed().key_by("user").agg, {"aggs": count(), "changes": "each"})
+    yield Call("KeyedUntimedStream.agg", lambda: stream().key_by("user").agg, {"aggs": count(), "changes": "each"})
     first = {"n": 2, "by": "n", "smallest": True, "rank": "place"}
     yield Call("KeyedUntimedStream.top_rows", lambda: stream().key_by("user").top_rows, first)
     yield Call("KeyedStream.top_rows", lambda: timed().key_by("user").top_rows, first)

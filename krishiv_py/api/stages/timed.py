@@ -444,7 +444,7 @@ class KeyedUntimedStream(ShownInALine):
         return [*self._stream._said(), f"by {some(self.keys)}"]
 
     def agg(self, *aggs: Expr | Sequence[Expr], changes: Literal["net", "each"] = "net", **named: Expr) -> ResultStream:
-        """Aggregate all rows of each key so far, `aggs` and `named` ones, without a window, with `changes`: see :meth:`KeyedStream.agg`.
+        """Aggregate all rows of each key so far, `aggs` and `named` ones, with `changes`: see :meth:`KeyedStream.agg`.
 
         Examples
         --------

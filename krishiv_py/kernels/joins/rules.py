@@ -2,8 +2,8 @@
 
 A rule is a row of a table of changes; state has its versions, each valid from its time on until before the next one of its key.
 Conditions are texts. They are read and checked as they arrive, and evaluated column by column, equal ones once for all rules
-that have them. Where a condition names columns of its rule, pairs of a row and a rule are evaluated; of those only the ones that
-an equality such as ``user = rule.who`` lets through::
+that have them. Where a condition names columns of its rule, pairs of a row and a rule are evaluated; of those only the ones
+that an equality such as ``user = rule.who`` lets through::
 
     rules    a: n > 5 from 10, n > 8 from 20       b: n = rule.wanted (7) from 0
     rows     n 7 at 12: a, b                       n 7 at 25: b
