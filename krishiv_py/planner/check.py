@@ -144,7 +144,7 @@ def check_followed(node: Stage, operation: Operation | None = None) -> None:
     if window is not None and changes and node.operation.change_time("time") is not None:
         _check_windows_over(node, window)
         return
-    if node.operation.gives_table and not (tables and changes):
+    if node.operation.gives_table and not (tables and changes and window is None):
         taken = "" if operation is None else f" before {operation.describe()}"
         raise PlanError(
             "a table that changes goes into aggregates, joins and first rows only",

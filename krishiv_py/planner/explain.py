@@ -279,7 +279,8 @@ def _changes(stage: StagePlan) -> dict[str, str]:
     """Return what a stage takes and gives, where its results change (SEMANTICS §16)."""
     operation, emit = stage.spec.operation, stage.spec.options.emit_mode
     if stage.stateless or emit not in _GIVES:
-        return {"takes": _TAKES[True], "gives": operation.describe()} if stage.spec.changes else {}
+        given = "results that are final" if operation.nature.opens_windows else operation.describe()
+        return {"takes": _TAKES[True], "gives": given} if stage.spec.changes else {}
     apart = operation.apart_by
     names = ", ".join((*stage.spec.keys, *apart[0])) if apart else ""
     by = f"results by {names}: " if names else "one result: " if apart == ((),) else ""

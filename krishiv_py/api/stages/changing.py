@@ -325,7 +325,7 @@ def _log_of_rows(
     """Return the table that a log without a key makes: each row as often as it was added and not taken back."""
     if sequence is not None or tombstones is not None or stale != "count" or changes != "net":
         got = f"key=None, sequence={shown(sequence)}, tombstones={shown(tombstones)}, stale={stale!r}, changes={changes!r}"
-        hint = 'name the key: .from_changelog("log", key="id", ...), or leave these out'
+        hint = 'name the key: .from_changelog("log", key="id"), or leave these out'
         raise PlanError("a log without a key has no order of changes", got=got, then="no row has a change before it", hint=hint)
     columns, change, _ = read_changes("log", rows.schema, (), op, ops, (), ())
     names = tuple(name for name, _ in columns)
