@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+import random
+from typing import Any, Final
 
 import pytest
 
@@ -20,6 +21,19 @@ def test_a_correct_plan_passes(name: str, clock: RowsClock) -> None:
     report = check(PLANS[name](clock), cases=_CASES, seconds=3_600, seed=_SEED, keep=None)
     assert report.cases == _CASES
     assert report.covered["results"]
+
+
+@pytest.mark.parametrize("clock", ["batch", "row"])
+def test_a_touching_session_is_checked_away_from_its_edge(clock: RowsClock) -> None:
+    """A row at the end of a session joins it or not, by what has left: by batches under one clock, by rows under the other."""
+
+    def edge(chance: random.Random) -> list[dict[str, Any]]:
+        times = [0, 45_000, 25_000, *(chance.randrange(60_000) for _ in range(chance.randrange(3)))]
+        return [{"user": "a", "at": at, "v": 1} for at in times]
+
+    plan = PLANS["session, touching"](clock)
+    report = check(plan, cases=_CASES, seconds=3_600, seed=_SEED, keep=None, rows=edge)
+    assert (report.laws["cut"] > _CASES // 2) == (clock == "row")
 
 
 @pytest.mark.parametrize("name", TABLES)

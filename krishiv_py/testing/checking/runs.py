@@ -18,6 +18,7 @@ from krishiv_py.in_process.runner import ProcessRunner
 from krishiv_py.in_process.savepoints import begun_core, save_core
 from krishiv_py.in_process.stage import Workers
 from krishiv_py.kernels.prepare import refused_rows
+from krishiv_py.kernels.watermark import BEHIND
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches, given_begin
@@ -72,6 +73,12 @@ class RunOutput:
     def behind(self) -> int:
         """Return how many rows came behind the watermark and the allowed lateness, late or not."""
         return sum(counted.get("very_late", 0) for counted in self.counters.values())
+
+    @property
+    def behind_us(self) -> int:
+        """Return how far rows came behind the newest one before them, at most, µs; -1 where none did."""
+        names = [name for counted in self.counters.values() for name, n in counted.items() if n and name.startswith(BEHIND)]
+        return max((int(name.removeprefix(BEHIND)) for name in names), default=-1)
 
     @property
     def refused(self) -> int:
