@@ -80,8 +80,8 @@ class SessionWindow(WindowOperation):
         return self.max_duration_us is None
 
     def takes_turns(self, options: QueryOptions) -> bool:
-        # a row at the end of a session joins it, unless it has left
-        return options.late_rule == "window" or self.touch == "merge"
+        # a row at the end of a touching session joins it, unless it has left
+        return options.late_rule == "window" or (self.touch == "merge" and self.leaves_by_key(options))
 
     def leaves_by_key(self, options: QueryOptions) -> bool:
         return self.max_duration_us is None and self.fires_plainly(options)

@@ -202,7 +202,8 @@ class CutLaw(Law):
         return not_folded(subject.plan)
 
     def tried(self, subject: Subject, trial: Trial, base: RunOutput) -> bool:
-        return bool(trial.cut) and (subject.plan.by_row or within_lag(subject.plan, base))
+        plan = subject.plan
+        return bool(trial.cut) and (not at_an_edge(plan, base) if plan.by_row else within_lag(plan, base))
 
     def broken(self, subject: Subject, trial: Trial, base: RunOutput) -> Finding | None:
         whole = ran(subject.plan, trial.arrivals, ())
@@ -215,14 +216,24 @@ def within_lag(plan: CheckedPlan, base: RunOutput) -> bool:
     """Return whether no batch could have made a row late, or another window of it.
 
     Sessions under ``late_rule("window")`` take a row in that is older than the watermark, and which of them are over by then
-    depends on batches. So do touching sessions a row at their end that is not late by one tick.
+    depends on batches.
     """
-    stages = plan.plan.stages
-    moving = any(s.spec.operation.moves and s.spec.options.late_rule == "window" for s in stages)
-    if base.late_by_time or (moving and base.behind):
-        return False
-    touching = [s for s in stages if getattr(s.spec.operation, "touch", None) == "merge"]
-    return not any(s.after or max(base.behind_us, 0) >= longest_lag_us(s.spec) for s in touching)
+    moving = any(s.spec.operation.moves and s.spec.options.late_rule == "window" for s in plan.plan.stages)
+    return not base.late_by_time and not (moving and base.behind) and not at_an_edge(plan, base)
+
+
+def at_an_edge(plan: CheckedPlan, base: RunOutput) -> bool:
+    """Return whether a row may lie at the end of a touching session that has left, or not, by where a batch ended.
+
+    Such a row is exactly the lag behind. With the row clock sessions leave by the row where that is known of a key.
+    """
+    for stage in plan.plan.stages:
+        operation, options = stage.spec.operation, stage.spec.options
+        touching = getattr(operation, "touch", None) == "merge"
+        if touching and (stage.after or not (plan.by_row and operation.leaves_by_key(options))):
+            if stage.after or max(base.behind_us, 0) >= longest_lag_us(stage.spec):
+                return True
+    return False
 
 
 def not_folded(plan: CheckedPlan) -> str | None:
