@@ -726,8 +726,9 @@ def archive_of(
         max_changes_per_batch: int = 100_000,
         on_truncate: OnTruncate = "fail",
     ) -> Stream:
-        """Return the changes of a table of PostgreSQL, by logical replication (docs/change-data-capture.md). Needs the extra
-        ``postgres``.
+        """Return the changes of a table of PostgreSQL, by logical replication (docs/change-data-capture.md).
+
+        Needs the extra ``postgres``.
 
         Rows have the columns of the table and those of a change feed: ``_change_type`` (``insert``, ``delete``,
         ``update_preimage``, ``update_postimage``), ``_commit_version``, the place of the change in the log, and

@@ -9,14 +9,15 @@ import attrs
 import pyarrow as pa
 from sqlglot import expressions as sg
 
-from krishiv_py.api.planning import evaluate
-from krishiv_py.api.stages.results import ResultStream
+from krishiv_py.api.planning import evaluate, hidden
+from krishiv_py.api.stages.results import ResultStream, results_of
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.errors import ColumnError, DurationError, PlanError
 from krishiv_py.plan.expressions.expr import Col, Expr, Func, Lit, UnOp, col
 from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
+from krishiv_py.plan.nodes import Project
 from krishiv_py.plan.schema import is_key_type
 from krishiv_py.plan.windows.fixed import HoppingWindow, hopping, tumbling
 from krishiv_py.sql.catalog import StaticTable
@@ -332,7 +333,12 @@ def joined(
     shown = {c.actual for rows in (joined_sides.left, joined_sides.right) for c in rows.columns}
     renamed, streams = _copies([k for k in keys if shown & set(k)], streams, how)
     on, window = dict(keys), None
-    if version is None and _of_tables(joined_sides):
+    changes = right.stream
+    if version is not None and isinstance(changes, ResultStream) and not changes._draft.input.column:
+        if not changes._steps:
+            changes = _named_otherwise(changes, right, joined_sides.right, renamed)
+        made = _of_version(joined_sides.left.timed(streams[0], env.lag_us), changes, on, joined_sides, version)
+    elif version is None and _of_tables(joined_sides):
         left, right = joined_sides.left, joined_sides.right
         table = right.of_all_time(streams[1], env.lag_us)
         made = env.with_ttl(left.of_all_time(streams[0], env.lag_us).join(table, on, how=how))
@@ -491,6 +497,40 @@ def _made(
 def _as_of(
     left: TimedStream, right: TimedStream, on: dict[str, str], join_sides: Sides, version: sg.Expression
 ) -> ResultStream:
+    conditions, how = join_sides.conditions, _how_as_of(join_sides, version)
+    tolerance = dt.timedelta(microseconds=-max(conditions.lower)) if conditions.lower else None
+    return left.asof_join(right, on, tolerance=tolerance, how="left" if how == "left" else "inner")
+
+
+def _of_version(
+    left: TimedStream, table: ResultStream, on: dict[str, str], join_sides: Sides, version: sg.Expression
+) -> ResultStream:
+    how = _how_as_of(join_sides, version)
+    if join_sides.conditions.lower:
+        hint = "leave it out: a version is valid until the next one"
+        raise refused("a bound of a join AS OF with a table", version.sql("spark"), hint)
+    return left.versioned_join(table, on, how="left" if how == "left" else "inner")
+
+
+def _named_otherwise(table: ResultStream, rows: Relation, apart_rows: Relation, copied: dict[str, str]) -> ResultStream:
+    """Return a table of changes whose columns are called as those of another relation, and copies of some of its keys.
+
+    That is done to what it reads: no step may follow the table of a versioned join.
+    """
+    stage, pairs = table._stage, zip(rows.columns, apart_rows.columns, strict=True)
+    new = {old.actual: other.actual for old, other in pairs if old.actual is not None and other.actual is not None}
+    mark = stage.input
+    names = [name for name in hidden.row_schema(mark).names if name not in copied.values()]
+    columns = [(copied[new.get(key, key)], col(key)) for key in stage.keys if new.get(key, key) in copied]
+    columns += [(new.get(name, name), col(name)) for name in names]  # what a change does comes last
+    read = attrs.evolve(mark, input=Project(mark.input, tuple(columns)), column=new.get(mark.column, mark.column))
+    keys = tuple(new.get(key, key) for key in stage.keys)
+    assert stage.operation is not None
+    return results_of(attrs.evolve(stage, input=read, keys=keys).doing(stage.operation), table._runner)
+
+
+def _how_as_of(join_sides: Sides, version: sg.Expression) -> How:
+    """Return which rows a join AS OF gives, once it names the time of its left side and nothing else."""
     conditions, how, text = join_sides.conditions, join_sides.how, version.sql("spark")
     own = all(c.table in (None, "", *(t.table for t in join_sides.left.columns)) for c in version.find_all(sg.Column))
     time = join_sides.left.resolved(version) if own else None
@@ -500,8 +540,7 @@ def _as_of(
         raise refused(f"a {how} join AS OF", text, "write JOIN or LEFT JOIN")
     if [us for us in conditions.upper if us < 0] or [us for us in conditions.lower if us > 0] or conditions.same:
         raise refused("other bounds of a join AS OF", text, "the version at a time is the newest at or before it")
-    tolerance = dt.timedelta(microseconds=-max(conditions.lower)) if conditions.lower else None
-    return left.asof_join(right, on, tolerance=tolerance, how="left" if how == "left" else "inner")
+    return how
 
 
 def _same_window(conditions: Conditions, join_sides: Sides) -> WindowCall:

@@ -35,14 +35,14 @@ _BLOCK: Final = 8 << 20
 _QUIET_BYTES: Final = 16 << 20
 """The log of other tables after which the slot goes on, so that the server can drop it."""
 _WAITS_SECONDS: Final = 30.0
-"""How long a slot that is in use is waited for: another call of the same query may look at it."""
+"""The time that a slot in use is waited for: another call of the same query may look at it."""
 _SLOT: Final = re.compile("[a-z0-9_]{1,63}")
 _STYLE: Final = (
     "SET TimeZone = 'UTC'; SET DateStyle = 'ISO, YMD'; SET bytea_output = 'hex'; SET IntervalStyle = 'postgres'; "
     "SET extra_float_digits = 1; SET client_encoding = 'UTF8'"
 )
 _PEEK: Final = (
-    "pg_logical_slot_peek_binary_changes(%(slot)s, %(upto)s::pg_lsn, %(most)s, "
+    "PG_LOGICAL_SLOT_PEEK_BINARY_CHANGES(%(slot)s, %(upto)s::pg_lsn, %(most)s, "
     "'proto_version', '1', 'publication_names', %(publication)s)"
 )
 _MEANINGS: Final = {
@@ -67,7 +67,10 @@ def lsn_number(text: str) -> int:
 
 @attrs.define(eq=False)
 class _Open:
-    """What the driver holds: a connection, and that of the snapshot of the first batch. It stays behind with the driver."""
+    """Holds the connections of the driver: one for questions, and that of the snapshot of the first batch.
+
+    They stay behind when a source is sent to a task.
+    """
 
     connection: Any = None
     snapshot: Any = None
@@ -137,16 +140,16 @@ class PostgresChanges(Source):
             self._make_publication(connection)
         if not _exists(connection, "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", self.slot):
             if not self.create:
-                hint = f"SELECT pg_create_logical_replication_slot('{self.slot}', 'pgoutput'), or leave create=True"
+                hint = f"SELECT PG_CREATE_LOGICAL_REPLICATION_SLOT('{self.slot}', 'pgoutput'), or leave create=True"
                 raise SourceError("there is no such slot in PostgreSQL", got=self.slot, hint=hint)
-            connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (self.slot,))
+            connection.execute("SELECT PG_CREATE_LOGICAL_REPLICATION_SLOT(%s, 'pgoutput')", (self.slot,))
         begin, end, ranges = self._confirmed(connection), 0, list[JsonValue]()
         if self.starting == "earliest":
             self._drop_snapshot()
             snapshot = self._open.snapshot = connected(self.database)
             snapshot.autocommit = False
             snapshot.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            ranges.append({"snapshot": snapshot.execute("SELECT pg_export_snapshot()").fetchone()[0]})
+            ranges.append({"snapshot": snapshot.execute("SELECT PG_EXPORT_SNAPSHOT()").fetchone()[0]})
             end = _inserted(connection)  # the log has all that the snapshot sees
             ranges.append({"begin": begin, "end": end})
         return Planned(self._position(max(begin, end)), ranges or [{"begin": begin, "end": begin}])
@@ -186,10 +189,9 @@ class PostgresChanges(Source):
 
     def _peeked(self, connection: Any, begin: int, upto: int, most: int | None) -> tuple[int, bool]:
         """Return where the commit of the last transaction that is taken ends, and whether there are changes."""
-        kind = "get_byte(data, 0)"
+        kind = "GET_BYTE(data, 0)"
         query = (
-            f"SELECT max(lsn) FILTER (WHERE {kind} = {pgoutput.COMMIT})::text, "
-            f"count(*) FILTER (WHERE {kind} IN (73, 85, 68, 84)) FROM {_PEEK}"
+            f"SELECT MAX(lsn) FILTER (WHERE {kind} = {pgoutput.COMMIT})::text, BOOL_OR({kind} IN (73, 85, 68, 84)) FROM {_PEEK}"
         )
         given = self._given(lsn_text(upto), most)
         end, many = self._patiently(lambda: connection.execute(query, given).fetchone())
@@ -216,7 +218,7 @@ class PostgresChanges(Source):
             When there is no such slot, or it is another one, or the server dropped what it had.
         """
         query = (
-            "SELECT plugin, database = current_database(), confirmed_flush_lsn::text, wal_status "
+            "SELECT plugin, database = CURRENT_DATABASE(), confirmed_flush_lsn::text, wal_status "
             "FROM pg_replication_slots WHERE slot_name = %s"
         )
         row = connection.execute(query, (self.slot,)).fetchone()
@@ -247,7 +249,7 @@ class PostgresChanges(Source):
         self._drop_snapshot()
         self._open.seen = -1
         with contextlib.suppress(driver().Error, KrishivError):  # it goes on with the next batch
-            query = "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)"
+            query = "SELECT PG_REPLICATION_SLOT_ADVANCE(%s, %s::pg_lsn)"
             connection, lsn = self._connection(), position["lsn"]
             assert isinstance(lsn, int)
             if self._confirmed(connection) < lsn:
@@ -296,7 +298,7 @@ class PostgresChanges(Source):
         picked = sql.SQL(", ").join(map(sql.Identifier, names))
         text = "COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
         statement = sql.SQL(text).format(picked, sql.Identifier(*self.path))
-        now_us = int(connection.execute("SELECT (extract(epoch FROM now()) * 1000000)::bigint").fetchone()[0])
+        now_us = int(connection.execute("SELECT (EXTRACT(epoch FROM NOW()) * 1000000)::bigint").fetchone()[0])
         parts, size = list[bytes](), 0
         with connection.cursor().copy(statement) as copy:
             for line in copy:
@@ -429,12 +431,12 @@ def _exists(connection: Any, query: str, name: str) -> bool:
 
 
 def _log_end(connection: Any) -> int:
-    return lsn_number(connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()[0])
+    return lsn_number(connection.execute("SELECT PG_CURRENT_WAL_FLUSH_LSN()::text").fetchone()[0])
 
 
 def _inserted(connection: Any) -> int:
     """Return where the log ends, once all of it can be read: a commit may be seen before it is on disk."""
-    end = lsn_number(connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()[0])
+    end = lsn_number(connection.execute("SELECT PG_CURRENT_WAL_INSERT_LSN()::text").fetchone()[0])
     until = time.monotonic() + _WAITS_SECONDS
     while _log_end(connection) < end and time.monotonic() < until:
         time.sleep(0.01)
@@ -485,7 +487,7 @@ def postgres_changes_source(
         with contextlib.closing(connected(database)) as connection:
             _check_server(connection)
             declared = _columns(connection, path, publication, create)
-            system = str(connection.execute("SELECT system_identifier FROM pg_control_system()").fetchone()[0])
+            system = str(connection.execute("SELECT system_identifier FROM PG_CONTROL_SYSTEM()").fetchone()[0])
     except driver().Error as problem:
         raise failed(database, f"{table} in {database.title}", problem) from None
     columns = as_schema(pa.schema([pa.field(name, pgoutput.column_type(kind)) for name, kind in declared.items()]))
@@ -520,7 +522,7 @@ def _columns(connection: Any, path: tuple[str, str], publication: str, create: b
     """
     title = ".".join(path)
     query = (
-        "SELECT a.attname::text, format_type(CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE a.atttypid END, "
+        "SELECT a.attname::text, FORMAT_TYPE(CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE a.atttypid END, "
         "CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END) "
         "FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
         "JOIN pg_type t ON t.oid = a.atttypid WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p') "

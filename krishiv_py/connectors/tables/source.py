@@ -26,7 +26,7 @@ MOST: Final = (1 << 63) - 1
 _TASKS: Final = "state how many tasks read at once, from 1"
 AGAIN: Final = "begin with a new checkpoint"
 FEED: Final = pa.schema([(FEED_KIND, pa.string()), (FEED_VERSION, pa.int64()), (FEED_TIME, pa.timestamp("us", "UTC"))])
-"""The columns that rows have beside those of the table where it is read as changes."""
+"""The columns that rows have besides those of the table where it is read as changes."""
 
 
 @attrs.frozen

@@ -5,18 +5,16 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from krishiv_py.connectors import json_texts
 from krishiv_py.connectors.sink import OutputBatch, OutputName, TransactionalSink
+from krishiv_py.connectors.tables import sqlite_values as stored
 from krishiv_py.connectors.tables.keys import a_key, check_key, check_log, evolve, kept, net_changes
 from krishiv_py.connectors.tables.keys import create as a_create
 from krishiv_py.connectors.tables.keys import log as a_log
-from krishiv_py.connectors.values import check_years
 from krishiv_py.errors import OperatorError, PlanError, SchemaError, shown
 from krishiv_py.plan.checks import PathLike, a_path, a_text
 from krishiv_py.storage.datasets import Dataset
@@ -24,81 +22,10 @@ from krishiv_py.storage.local import absolute
 from krishiv_py.types import storable_hint, type_text
 
 _LOCKED_SECONDS: Final = 60.0
-"""How long a batch waits for another writer of the database."""
+"""The time that a batch waits for another writer of the database."""
 _ROWS: Final = 10_000
 """Rows that are Python values at a time."""
-_WHOLE, _REAL, _TEXT, _BLOB = "INTEGER", "REAL", "TEXT", "BLOB"
 _BUSY: Final = ("locked", "busy")
-
-
-def column_type(kind: pa.DataType) -> str:
-    """Return the type of the column that is made for values of a `kind`.
-
-    Raises
-    ------
-    KeyError
-        When there is none.
-    """
-    is_ = pa.types
-    if is_.is_boolean(kind) or is_.is_signed_integer(kind) or is_.is_duration(kind):
-        return _WHOLE
-    if is_.is_float32(kind) or is_.is_float64(kind):
-        return _REAL
-    if is_.is_binary(kind):
-        return _BLOB
-    plain = is_.is_string(kind) or is_.is_decimal(kind) or is_.is_timestamp(kind) or is_.is_date32(kind) or is_.is_null(kind)
-    if plain or (is_.is_nested(kind) and json_texts.has_text(kind)):
-        return _TEXT
-    raise KeyError(str(kind))
-
-
-def values_of(values: pa.ChunkedArray, name: str) -> list[Any]:
-    """Return a column called `name` as SQLite holds it.
-
-    Raises
-    ------
-    OperatorError
-        For a time before year 1 or after 9999.
-    """
-    kind, is_ = values.type, pa.types
-    if is_.is_nested(kind):
-        json = json_texts.texts(values, name)
-        return pc.if_else(values.is_valid(), json, pa.scalar(None, pa.string())).to_pylist()  # type: ignore[no-any-return]
-    if is_.is_timestamp(kind):
-        check_years(values, name, "SQLite")
-        text = values.cast(pa.timestamp("us")).cast(pa.string())
-        values = text if kind.tz is None else pc.binary_join_element_wise(text, "+00:00", "")
-    elif is_.is_date32(kind):
-        check_years(values, name, "SQLite")
-        values = values.cast(pa.string())
-    elif is_.is_duration(kind):
-        values = values.cast(pa.int64())
-    elif is_.is_decimal(kind):
-        values = values.cast(pa.string())
-    elif is_.is_floating(kind) and pc.any(pc.is_nan(values), min_count=0).as_py():  # SQLite would make it a null
-        return ["NaN" if value != value else value for value in values.to_pylist()]
-    return values.to_pylist()  # type: ignore[no-any-return]
-
-
-def _affinity(declared: str) -> str:
-    """Return what SQLite makes of values in a column of this type (its documentation, "Determination Of Column Affinity")."""
-    upper = declared.upper()
-    if "INT" in upper:
-        return _WHOLE
-    if any(part in upper for part in ("CHAR", "CLOB", "TEXT")):
-        return _TEXT
-    if not upper or "BLOB" in upper or upper == "ANY":
-        return _BLOB
-    return _REAL if any(part in upper for part in ("REAL", "FLOA", "DOUB")) else "NUMERIC"
-
-
-_TAKES: Final = {
-    _WHOLE: (_WHOLE, "NUMERIC", _BLOB),
-    _REAL: (_REAL, _BLOB),
-    _TEXT: (_TEXT, _BLOB),
-    _BLOB: (_WHOLE, "NUMERIC", _REAL, _TEXT, _BLOB),
-}
-"""The kinds of columns that keep each value as it is; bytes are as they are in all."""
 
 
 def quoted(name: str) -> str:
@@ -162,7 +89,7 @@ class SqliteSink(TransactionalSink):
     create : bool
         Whether the table is made if it is missing.
     ledger : str
-        The table beside it that says which batches are written.
+        The table next to it that says which batches are written.
     evolve : bool
         Whether columns that the table lacks are added to it when a query starts. They are null in older rows.
 
@@ -231,7 +158,7 @@ class SqliteSink(TransactionalSink):
         columns = kept(schema, self.key)
         for field in columns:
             try:
-                column_type(field.type)
+                stored.column_type(field.type)
             except KeyError:
                 got, so = f"{field.name} is {type_text(field.type)}", "its values could not be written"
                 hint = storable_hint(field.name, field.type)
@@ -246,21 +173,21 @@ class SqliteSink(TransactionalSink):
     def _make(self, connection: sqlite3.Connection, columns: pa.Schema) -> None:
         there = self._columns(connection, self.table)
         if self.create and not there:
-            parts = [f"{quoted(f.name)} {column_type(f.type)}" for f in columns]
+            parts = [f"{quoted(f.name)} {stored.column_type(f.type)}" for f in columns]
             if self.key:
                 parts.append(f"UNIQUE ({', '.join(map(quoted, self.key))})")
             connection.execute(f"CREATE TABLE {quoted(self.table)} ({', '.join(parts)})")
         elif self.evolve and there:
             for field in columns:
                 if field.name.lower() not in there:
-                    added = f"{quoted(field.name)} {column_type(field.type)}"
+                    added = f"{quoted(field.name)} {stored.column_type(field.type)}"
                     connection.execute(f"ALTER TABLE {quoted(self.table)} ADD COLUMN {added}")
         text = "query_id TEXT, output TEXT, target TEXT, batch_id INTEGER NOT NULL, PRIMARY KEY (query_id, output, target)"
         connection.execute(f"CREATE TABLE IF NOT EXISTS {quoted(self.ledger)} ({text})")
 
     def _columns(self, connection: sqlite3.Connection, table: str) -> dict[str, tuple[str, bool, bool]]:
         """Return the columns of a table in small letters: type, whether a value must be given, and whether it is computed."""
-        rows = connection.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
+        rows = connection.execute(f"PRAGMA TABLE_XINFO({quoted(table)})").fetchall()
         return {
             name.lower(): (kind, bool(needs) and default is None, hidden > 1)
             for _, name, kind, needs, default, _, hidden in rows
@@ -285,14 +212,14 @@ class SqliteSink(TransactionalSink):
             raise PlanError("rows can be written into a table only", got=f"{self.table} is a view", hint=hint)
         for field in columns:
             if field.name.lower() not in there:
-                hint = f"add one of type {column_type(field.type)}, or pass evolve=True"
+                hint = f"add one of type {stored.column_type(field.type)}, or pass evolve=True"
                 raise self._other(f"there is no column {field.name}; it has {', '.join(there)}", hint)
             declared, _, computed = there[field.name.lower()]
             if computed:
                 raise self._other(f"its column {field.name} is computed", "leave the column out with .select(...)")
-            if _affinity(declared) not in _TAKES[column_type(field.type)]:
+            if not stored.keeps(declared, field.type):
                 got = f"{field.name} is {declared}, and values are {type_text(field.type)}"
-                hint = f"make it {column_type(field.type)}, or cast the values with .with_column or .select"
+                hint = f"make it {stored.column_type(field.type)}, or cast the values with .with_column or .select"
                 raise self._other(got, hint)
         names = {name.lower() for name in columns.names}
         for name, (_, needs, _) in there.items():
@@ -311,14 +238,14 @@ class SqliteSink(TransactionalSink):
 
     def _is_unique(self, connection: sqlite3.Connection, table: str, key: Sequence[str]) -> bool:
         wanted = {name.lower() for name in key}
-        for _, index, unique, _, partial in connection.execute(f"PRAGMA index_list({quoted(table)})").fetchall():
-            parts = [row for row in connection.execute(f"PRAGMA index_xinfo({quoted(index)})").fetchall() if row[5]]
+        for _, index, unique, _, partial in connection.execute(f"PRAGMA INDEX_LIST({quoted(table)})").fetchall():
+            parts = [row for row in connection.execute(f"PRAGMA INDEX_XINFO({quoted(index)})").fetchall() if row[5]]
             exact = all(name is not None and collation == "BINARY" for _, _, name, _, collation, _ in parts)
             if unique and not partial and exact and {row[2].lower() for row in parts} == wanted:
                 return True
-        own = connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall()  # INTEGER PRIMARY KEY has no index
+        own = connection.execute(f"PRAGMA TABLE_INFO({quoted(table)})").fetchall()  # INTEGER PRIMARY KEY has no index
         keys = [(row[1].lower(), row[2].upper()) for row in own if row[5]]
-        return len(keys) == 1 and keys[0][1] == _WHOLE and {keys[0][0]} == wanted
+        return len(keys) == 1 and keys[0][1] == stored.WHOLE and {keys[0][0]} == wanted
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
@@ -395,8 +322,7 @@ class SqliteSink(TransactionalSink):
         keys = ", ".join(map(quoted, self.key))
         taken = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
         then = f"UPDATE SET {taken}" if others else "NOTHING"
-        null = pc.fill_null(pc.greater(_nulls(rows, self.key), 0), False)
-        plain, odd = rows.filter(pc.invert(null)), rows.filter(null)
+        plain, odd = stored.with_nulls_apart(rows, self.key)
         self._execute(f"INSERT INTO {self._into(names)} VALUES ({marks}) ON CONFLICT ({keys}) DO {then}", plain, names)
         # a unique index tells each null from all others
         if others:
@@ -410,13 +336,5 @@ class SqliteSink(TransactionalSink):
         assert self._open.connection is not None
         for begin in range(0, rows.num_rows, _ROWS):
             part = rows.slice(begin, _ROWS)
-            columns = {name: values_of(part[name], name) for name in dict.fromkeys(names)}
+            columns = {name: stored.values_of(part[name], name) for name in dict.fromkeys(names)}
             self._open.connection.executemany(statement, zip(*(columns[name] for name in names), strict=True))
-
-
-def _nulls(rows: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
-    """Return how many columns of the key are null in each row."""
-    counts = pc.cast(pc.is_null(rows[key[0]]), pa.int64())
-    for name in key[1:]:
-        counts = pc.add(counts, pc.cast(pc.is_null(rows[name]), pa.int64()))
-    return counts

@@ -177,7 +177,7 @@ def _gone(path: str, version: int, old: Mapping[str, Any]) -> TableFile:
         When the log does not say enough of it to read its rows.
     """
     if old.get("deletionVector"):
-        raise _unreadable(path, f"version {version} takes out rows beside deletion vectors")
+        raise _unreadable(path, f"version {version} takes out a file with deletion vectors")
     parts = old.get("partitionValues")
     if parts is None and not old.get("extendedFileMetadata"):
         raise _unreadable(path, f"version {version} does not say the partition of the file {old['path']} that it takes out")
