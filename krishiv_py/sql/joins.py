@@ -19,6 +19,7 @@ from krishiv_py.plan.expressions.parse import expr_of
 from krishiv_py.plan.names import free
 from krishiv_py.plan.nodes import Project
 from krishiv_py.plan.schema import is_key_type
+from krishiv_py.plan.sides import OP
 from krishiv_py.plan.windows.fixed import HoppingWindow, hopping, tumbling
 from krishiv_py.sql.catalog import StaticTable
 from krishiv_py.sql.scope import Column, Env, Relation, Role, dotted
@@ -297,10 +298,11 @@ def check_bound_in_where(
 
 
 def apart(rows: Relation, taken: list[str]) -> Relation:
-    """Rows whose columns have other names than `taken`."""
+    """Rows whose columns have other names than `taken`; the change kind of a table is no column of its rows."""
     names: dict[str, str] = {}
+    own = {column.actual for column in rows.columns}
     for name in rows.schema.names:
-        if name.lower() in taken:
+        if name.lower() in taken and (name != OP or name in own):
             names[name] = free(f"{name}_", [*taken, *rows.schema.names, *names.values()])
     if not names:
         return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -75,7 +76,9 @@ class Texts:
         return f"SELECT DISTINCT {self.draw.choice(('shop', 'shop, kind', 'amount > 3 AS much, kind'))} FROM {self.orders()} o"
 
     def ranked(self) -> str:
-        by = self.draw.choice(("amount DESC NULLS LAST, id", "price NULLS LAST, id DESC", "id"))
+        by = self.draw.choice(
+            ("amount DESC NULLS LAST, id NULLS LAST", "price NULLS LAST, id DESC NULLS LAST", "id NULLS LAST")
+        )
         over = f"ROW_NUMBER() OVER (PARTITION BY {self.draw.choice(('shop', 'kind', 'shop, kind'))} ORDER BY {by})"
         if self.draw.random() < 0.5:
             return f"SELECT id, shop, amount FROM {self.orders()} o QUALIFY {over} <= {self.draw.randrange(1, 4)}"
@@ -136,7 +139,7 @@ def batches_of(draw: random.Random) -> list[tuple[Rows, Rows]]:
 
 def same_kinds(rows: Rows) -> Rows:
     """Rows with whole numbers as such: sums of DuckDB are wider, and -0.0 is 0.0."""
-    return [{name: int(v) if isinstance(v, float) and v.is_integer() else v for name, v in row.items()} for row in rows]
+    return [{name: int(v) if isinstance(v, (float, Decimal)) and v == int(v) else v for name, v in row.items()} for row in rows]
 
 
 @pytest.mark.parametrize("seed", range(scaled(60)))
