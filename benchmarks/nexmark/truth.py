@@ -116,11 +116,11 @@ def standing(source: str, kept: str) -> str:
     return f"(SELECT {kept}, unnest(range({given})) FROM ({net}))"
 
 
-def check(query: str, data: Path, out: Path) -> Verdict:
-    """Compare what was written for `query` over `data` with the truth."""
+def check(query: str, data: Path, out: Path, truth: str | None = None) -> Verdict:
+    """Compare what was written for `query` over `data` with its truth, or another one."""
     with duckdb.connect() as db:
         db.execute(views(data))
-        db.execute(f"CREATE TEMP TABLE truth AS {TRUTH[query]}")
+        db.execute(f"CREATE TEMP TABLE truth AS {truth or TRUTH[query]}")
         source = output_files(out)
         names = [row[0] for row in db.execute("DESCRIBE truth").fetchall()]
         if not source:
