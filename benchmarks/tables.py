@@ -4,6 +4,9 @@ Two million rows come in sends of 200 000, of 500 000 keys, with a checkpoint, i
 Rounds of all plans take turns, and the median counts. CPU seconds are those of the whole process, from the second send to the
 last result. Of ``two changelogs, joined`` half of the rows change each side. ``one change`` is the time of a send of a single
 change to tables of many and of few keys.
+
+``python -m benchmarks.tables soak 600`` sends changes of keys that come and go for so many seconds, under a time to live, and
+prints rows and bytes of state, and the memory of the process: what was forgotten must not add up.
 """
 
 from __future__ import annotations
@@ -14,12 +17,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from krishiv_py import ParquetSink, Session, count
+from krishiv_py import ParquetSink, Session, StateTtlConfig, count
 from krishiv_py import sum as sum_of
 
 SEND, SENDS, KEYS, ROUNDS = 200_000, 10, 500_000, 3
@@ -108,8 +112,38 @@ def one_change(keys: int) -> float:
     return statistics.median(times) * 1e3
 
 
+def soak(seconds: float) -> None:
+    """Print the state of a total and a join of keys that come and go."""
+    lives = StateTtlConfig(ttl="20 s")
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream(added(1, 1).schema)
+        totals = stream.key_by("user").agg(count(), sum_of("amount")).with_state_ttl(lives)
+        joined = totals.join(stream.select("user", other="amount"), on="user").with_state_ttl(lives)
+        query = joined.start(ParquetSink(tempfile.mkdtemp()), checkpoint=tempfile.mkdtemp())
+        begin, sent, told = time.monotonic(), 0, 0.0
+        while (now := time.monotonic() - begin) < seconds:
+            users = sent // 2 + _DRAW.integers(0, 5_000, 2_000)  # each is there for a while, and never again
+            sender.send(pa.record_batch({"user": users, "amount": _DRAW.random(2_000)}))
+            query.process_all_available()
+            sent += 2_000
+            if now >= told:
+                progress = query.progress
+                rss_mb = int(Path("/proc/self/statm").read_text().split()[1]) * 4_096 // 1_000_000
+                print(
+                    f"{now:6.0f} s {sent:>10,} rows {progress.open_rows:>8,} in state {progress.state_bytes / 1e6:6.1f} MB "
+                    f"{rss_mb:>5} MB of memory",
+                    flush=True,
+                )
+                told += 30
+            time.sleep(0.2)
+        query.stop()
+
+
 def main(names: list[str]) -> None:
     """Print a line for each plan."""
+    if names[:1] == ["soak"]:
+        soak(float(names[1]))
+        return
     wanted = [name for name in PLANS if not names or name in names]
     rates: dict[str, list[float]] = {name: [] for name in wanted}
     for _ in range(ROUNDS):

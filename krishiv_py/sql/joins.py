@@ -508,9 +508,6 @@ def _of_version(
     left: TimedStream, table: ResultStream, on: dict[str, str], join_sides: Sides, version: sg.Expression
 ) -> ResultStream:
     how = _how_as_of(join_sides, version)
-    if join_sides.conditions.lower:
-        hint = "leave it out: a version is valid until the next one"
-        raise refused("a bound of a join AS OF with a table", version.sql("spark"), hint)
     return left.versioned_join(table, on, how="left" if how == "left" else "inner")
 
 
