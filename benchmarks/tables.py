@@ -114,7 +114,7 @@ def one_change(keys: int) -> float:
 
 def soak(seconds: float) -> None:
     """Print the state of a total and a join of keys that come and go."""
-    lives = StateTtlConfig(ttl="20 s")
+    lives = StateTtlConfig(ttl="20 s", clock="processing")
     with Session.in_process() as session:
         stream, sender = session.memory_stream(added(1, 1).schema)
         totals = stream.key_by("user").agg(count(), sum_of("amount")).with_state_ttl(lives)

@@ -8,6 +8,7 @@ import struct
 from typing import Any, TypeAlias
 
 import fastavro
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
 from krishiv_py.testing.broker import Broker
 from tests.kernels.changes.reference import Row, Rows
@@ -120,6 +121,39 @@ ENVELOPE: dict[str, Any] = {
     ],
 }
 """The schema that Debezium registers for the records of this table."""
+
+
+def envelope() -> Any:
+    """Return the message of an envelope, as a converter to Protobuf has it: fields that may be null are optional."""
+    numbers = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+
+    def message(name: str, **fields: str) -> None:
+        made = file.message_type.add(name=name)
+        for number, (field, kind) in enumerate(fields.items(), 1):
+            plain = {"int64": numbers.TYPE_INT64, "string": numbers.TYPE_STRING}
+            added = made.field.add(name=field, number=number, label=numbers.LABEL_OPTIONAL)
+            if kind in plain:
+                added.type, added.proto3_optional, added.oneof_index = plain[kind], True, len(made.oneof_decl)
+                made.oneof_decl.add(name=f"_{field}")
+            else:
+                added.type, added.type_name = numbers.TYPE_MESSAGE, f".shop.{kind}"
+
+    message("Value", id="int64", city="string", credit="int64")
+    message("Source", lsn="int64", snapshot="string")
+    message("Envelope", before="Value", after="Value", source="Source", op="string", ts_ms="int64")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Envelope"))
+
+
+def in_protobuf(record: Record, made: Any) -> Record:
+    """Return a record with its value as a message."""
+    key, value = record
+    if value is None:
+        return record
+    known = {name: of for name, of in json.loads(value).items() if name in made.DESCRIPTOR.fields_by_name}
+    return key, json_format.ParseDict(known, made(), ignore_unknown_fields=True).SerializeToString()
 
 
 def in_avro(record: Record, number: int) -> Record:

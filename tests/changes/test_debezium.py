@@ -20,7 +20,9 @@ from tests.changes.debezium import (
     TRUNCATION,
     VALUE,
     Database,
+    envelope,
     in_avro,
+    in_protobuf,
     with_schema,
     write,
 )
@@ -122,6 +124,25 @@ def test_records_of_the_avro_converter_are_the_same_table(broker: Broker, topic:
             schema=SCHEMA,
             value_format="avro",
             schema_registry=address,
+            tombstones="null",
+        )
+        table = rows.from_changelog("debezium", key="id", sequence="source.lsn")
+        assert counted_rows(held(table, sink, tmp_path)) == counted_rows(database.rows)
+
+
+def test_messages_of_protobuf_are_the_same_table(broker: Broker, topic: Topic, tmp_path: Path) -> None:
+    """What is null is a field that is not set, and a tombstone follows each deletion."""
+    draw, database, name, sink, made = random.Random(5), Database(), topic(), MemorySink(), envelope()
+    for _ in range(40):
+        change(database, draw)
+    with Session.in_process() as session:
+        write(broker, name, [in_protobuf(record, made) for record in database.records])
+        rows = session.read_kafka(
+            name,
+            bootstrap_servers=broker.address,
+            schema=SCHEMA,
+            value_format="protobuf",
+            protobuf_message=made,
             tombstones="null",
         )
         table = rows.from_changelog("debezium", key="id", sequence="source.lsn")
