@@ -162,7 +162,7 @@ class Doubled:
         yield from ({"half": half, "of": row.amount} for half in (1, 2))
 
 
-class Told:
+class Numbered:
     """Gives what came, with its number."""
 
     def on_total(self, row: Any, state: Count, ctx: Context) -> Any:
@@ -196,11 +196,11 @@ def _of_results(moved: Any, bought: Any) -> Any:
     doubled = keyed.process(Doubled(), returns="half bigint, of bigint")
     streams = {"total": total.key_by("buyer"), "doubled": doubled.key_by("buyer")}
     return connect(**streams, moved=moved.watermark("at", 3).key_by("user")).process(
-        Told(), returns="text string, n bigint", state=Count
+        Numbered(), returns="text string, n bigint", state=Count
     )
 
 
-def _told(batches: list[dict[str, list[dict[str, Any]]]]) -> list[tuple[Any, ...]]:
+def _numbered(batches: list[dict[str, list[dict[str, Any]]]]) -> list[tuple[Any, ...]]:
     """Return the results by hand: of equal time by the names of the streams, then as the stage before gave them."""
     rows = [(r["at"], "moved", r["user"], [r["city"]]) for b in batches for r in b["moved"]]
     bought = [r for b in batches for r in b["bought"]]
@@ -228,18 +228,18 @@ def test_results_of_stages_are_connected(seed: int) -> None:
     for number, batch in enumerate(batches):
         tables.append(driver.send({"total": batch["bought"], "moved": batch["moved"]}).results)
         driver = driver.restarted() if number == seed % 6 else driver
-    assert _texts(pa.concat_tables([*tables, driver.close().results])) == _told(batches)
+    assert _texts(pa.concat_tables([*tables, driver.close().results])) == _numbered(batches)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_are_connected_in_process(workers: int, tmp_path: Path) -> None:
     with Session.in_process(workers=workers) as session:
-        assert _texts(_run(session, _drawn(4), tmp_path, _of_results)) == _told(_drawn(4))
+        assert _texts(_run(session, _drawn(4), tmp_path, _of_results)) == _numbered(_drawn(4))
 
 
 @pytest.mark.spark
 def test_results_are_connected_on_spark(session: Session, tmp_path: Path) -> None:
-    assert _texts(_run(session, _drawn(5), tmp_path, _of_results)) == _told(_drawn(5))
+    assert _texts(_run(session, _drawn(5), tmp_path, _of_results)) == _numbered(_drawn(5))
 
 
 def test_a_bounded_run_connects_results(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_bounded_run_connects_results(tmp_path: Path) -> None:
         for batch in _drawn(6):
             to_moved.send(batch["moved"])
             to_bought.send(batch["bought"])
-        assert _texts(_of_results(moved, bought).collect()) == _told(_drawn(6))
+        assert _texts(_of_results(moved, bought).collect()) == _numbered(_drawn(6))
 
 
 def _keyed(ddl: str = MOVED, lag: Any = 0) -> Any:
