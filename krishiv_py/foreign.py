@@ -126,8 +126,8 @@ _JOIN: Final = (
 )
 _BOTH: Final = f"{_JOIN}; for the rows of both in one stream write session.union({{...}})"
 _CONNECT: Final = (
-    'write connect(orders=orders.key_by("user"), payments=payments.key_by("user")).process(...), a call for each; a join is '
-    'left.join(right, on="user")'
+    "krishiv_py.connect makes several keyed streams one, each by a name, for .process(...) with a call for each; "
+    'a join is left.join(right, on="user")'
 )
 _SORT: Final = "a stream has no end, so its rows have no order; results come in ascending order of their windows"
 _RANGE: Final = (

@@ -58,6 +58,11 @@ class PreviousRows(Operation):
         """Return for how many rows of its key a row waits."""
         return max([0, *(-node.rows for _, node in self.before)])
 
+    @property
+    def by_clock(self) -> bool:  # type: ignore[override]
+        """Return whether it sees the largest event time at the end of input."""
+        return self.ahead > 0
+
     def identity(self) -> dict[str, str]:
         return {"before": repr([repr(node) for _, node in self.before]), "order_by": repr(self.order_by)}
 
