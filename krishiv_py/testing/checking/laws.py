@@ -203,7 +203,7 @@ class CutLaw(Law):
 
     def tried(self, subject: Subject, trial: Trial, base: RunOutput) -> bool:
         plan = subject.plan
-        return bool(trial.cut) and (not at_an_edge(plan, base) if plan.by_row else within_lag(plan, base))
+        return bool(trial.cut) and (not at_an_edge(plan, base, by_row=True) if plan.by_row else within_lag(plan, base))
 
     def broken(self, subject: Subject, trial: Trial, base: RunOutput) -> Finding | None:
         whole = ran(subject.plan, trial.arrivals, ())
@@ -222,17 +222,19 @@ def within_lag(plan: CheckedPlan, base: RunOutput) -> bool:
     return not base.late_by_time and not (moving and base.behind) and not at_an_edge(plan, base)
 
 
-def at_an_edge(plan: CheckedPlan, base: RunOutput) -> bool:
+def at_an_edge(plan: CheckedPlan, base: RunOutput, *, by_row: bool = False) -> bool:
     """Return whether a row may lie at the end of a touching session that has left, or not, by where a batch ended.
 
-    Such a row is exactly the lag behind. With the row clock sessions leave by the row where that is known of a key.
+    Such a row is exactly the lag behind. `by_row`: one that comes alone finds what the rows before it have left.
     """
     for stage in plan.plan.stages:
         operation, options = stage.spec.operation, stage.spec.options
         touching = getattr(operation, "touch", None) == "merge"
-        if touching and (stage.after or not (plan.by_row and operation.leaves_by_key(options))):
-            if stage.after or max(base.behind_us, 0) >= longest_lag_us(stage.spec):
-                return True
+        if touching and stage.after:
+            return True
+        alone = by_row and operation.leaves_by_key(options)
+        if touching and not alone and max(base.behind_us, 0) >= longest_lag_us(stage.spec):
+            return True
     return False
 
 
