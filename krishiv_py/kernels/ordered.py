@@ -253,7 +253,7 @@ class OrderedStep:
         self.first_arrival = 0
         """The number of the first row that came with this step."""
         self.marks: Ints | None = None
-        """What each row that came with this step is classified by, with the row clock, where the operator goes by it."""
+        """The watermark of each row that came with this step, with the row clock, where the operator goes by it."""
         self.table = operator.table(bucket)
         self._held = operator.waiting_rows(bucket)
         self._looks, self._by_clock = (
@@ -281,7 +281,7 @@ class OrderedStep:
         return pa.concat_tables([*reached, rows])
 
     def marks_of(self, rows: pa.Table) -> Ints:
-        """Return what rows are classified by, with the row clock; ``UNSET`` for those that came before this step."""
+        """Return the watermark of each row, with the row clock; ``UNSET`` for those that came before this step."""
         assert self.marks is not None
         places = rows[_ARRIVED].to_numpy() - self.first_arrival
         return values_at(np.flatnonzero(places >= 0), self.marks[places[places >= 0]], len(places), UNSET)
