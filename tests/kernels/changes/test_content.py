@@ -17,7 +17,7 @@ import pytest
 from krishiv_py import PlanError, Session, avg, col, collect_list, count, count_distinct, max, min, stddev, sum, when
 from krishiv_py.testing import Driver, stream_of
 from tests.examples import scaled
-from tests.kernels.changes.reference import Content, Row, Rows, counted, first_rows, folded, grouped, joined, total
+from tests.kernels.changes.reference import Content, Row, Rows, counted, first_rows, folded, grouped, joined, text_of, total
 
 DDL = "op string, pk bigint, k string, v double, w bigint, seq bigint"
 COLUMNS = ("pk", "k", "v", "w", "seq")
@@ -345,6 +345,53 @@ def test_c1_insert_update_delete() -> None:
     assert _ops(driver, _changes(("+I", 1, "a", 5.0))) == [("+I", 1, "a", 5.0)]
     assert _ops(driver, _changes(("+U", 1, "a", 7.0))) == [("-U", 1, "a", 5.0), ("+U", 1, "a", 7.0)]
     assert _ops(driver, _changes(("-D", 1, None, None))) == [("-D", 1, "a", 7.0)]
+
+
+def test_c2_and_c3_a_deletion_of_an_unknown_key_and_the_same_row_again_give_nothing() -> None:
+    driver = Driver(stream_of(PLAIN).from_changelog("log", "pk"))
+    assert _ops(driver, _changes(("-D", 9, None, None))) == []
+    driver.send(_changes(("+I", 1, "a", 5.0)))
+    assert _ops(driver, _changes(("+U", 1, "a", 5.0))) == []
+    assert (driver.counters["unknown_delete"], driver.counters["unchanged"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "left"),
+    [
+        ("c4", [("+I", 7.0, 20), ("+U", 5.0, 10)], 7.0),
+        ("c5", [("+I", 5.0, 10), ("-D", None, 30), ("+I", 6.0, 20)], None),
+        ("c6", [("+I", 5.0, 10), ("+U", 6.0, 10)], 5.0),
+    ],
+)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_c4_to_c6_changes_at_or_below_the_last_sequence_are_stale(name: str, rows: Any, left: Any, at_once: bool) -> None:
+    driver = Driver(stream_of("op string, pk bigint, v double, seq bigint").from_changelog("log", "pk", sequence="seq"))
+    sent = [{"op": op, "pk": 1, "v": v, "seq": seq} for op, v, seq in rows]
+    given = [row for part in ([sent] if at_once else [[one] for one in sent]) for row in driver.send(part).results.to_pylist()]
+    assert list(folded(given)) == [text_of({"pk": 1, "v": left, "seq": _sequence_of(rows, left)})][: left is not None], name
+    assert driver.counters["stale"] == 1
+
+
+def _sequence_of(rows: Any, left: Any) -> int:
+    """Return the sequence that a value came with."""
+    return next((seq for _, v, seq in rows if v == left), 0)
+
+
+def test_c7_to_c9_a_batch_hands_on_the_net_change_of_a_key() -> None:
+    driver = Driver(stream_of(PLAIN).from_changelog("log", "pk"))
+    assert _ops(driver, _changes(("+I", 1, "a", 5.0), ("+U", 1, "a", 6.0), ("-D", 1, None, None))) == []
+    driver.send(_changes(("+I", 1, "a", 5.0)))
+    assert _ops(driver, _changes(("+U", 1, "a", 6.0), ("+U", 1, "a", 5.0))) == []
+    assert _ops(driver, _changes(("-D", 1, None, None), ("+I", 1, "b", 5.0))) == [("-U", 1, "a", 5.0), ("+U", 1, "b", 5.0)]
+
+
+def test_c26_the_last_matches_of_both_sides_leave_in_one_batch() -> None:
+    left, right = (stream_of(f"op string, {name} bigint, k string").from_changelog("log", name) for name in ("l", "r"))
+    driver = Driver(left.join(right, on="k", how="full"))
+    driver.send({"left": [{"op": "+I", "l": 1, "k": "x"}], "right": [{"op": "+I", "r": 2, "k": "x"}]})
+    moved = {"left": [{"op": "+U", "l": 1, "k": "y"}], "right": [{"op": "+U", "r": 2, "k": "z"}]}
+    given = _ops(driver, moved)
+    assert sorted(map(str, given)) == sorted(map(str, [("-D", "x", 1, 2), ("+I", "y", 1, None), ("+I", "z", None, 2)]))
 
 
 def test_c10_floats_are_taken_back_exactly() -> None:
