@@ -213,7 +213,7 @@ class VersionedJoin(AsofJoin):
 
 
 RULE: Final = "rule"
-"""What the columns of a rule are called by in its condition: ``rule.limit``."""
+"""The name by which a condition calls the columns of its rule: ``rule.limit``."""
 BAD_RULE: Final = "bad_rule"
 """The reason of rules among late rows whose condition cannot be read, or is none over the rows."""
 

@@ -171,7 +171,7 @@ class Operation:
     handled : {"", "events", "results"}
         Whether a user's handler gets the events of its windows, and whether it gives their results instead of aggregates.
     late_side : str or None
-        The side of a join whose late rows are told, and taken nevertheless: they count for rows that are not decided.
+        The side of a join whose late rows are put aside, and taken nevertheless: they count for rows that are not decided.
     moves : bool
         Whether a result may get other bounds, or be gone, once it was given.
     condition : Expr or None

@@ -308,6 +308,7 @@ KNOWS_KINDS = (
     "sql/",
     "kernels/windows/",
     "kernels/joins/",
+    "kernels/changes/windowed.py",
     "kernels/dedup",
     "plan/joins.py",
     "plan/windows/",

@@ -59,7 +59,7 @@ class NestedLoops:
         self.mark: int | None = None
 
     def send(self, left: list[Row], right: list[Row], *, end: bool = False) -> tuple[list[str], int]:
-        """Return results, and how many rows and rules are told late or bad."""
+        """Return results, and how many rows and rules are put aside."""
         aside = 0
         for change in right:
             bad = change["op"] == "+I" and change["condition"] is not None and change["condition"] not in HOLDS

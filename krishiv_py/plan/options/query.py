@@ -41,7 +41,7 @@ class StateTtlConfig:
         Whether the watermark or the wall clock measures it.
     on_expiry : {"retract", "keep"}
         Whether results of a key without a window are withdrawn with its state, or stay as they were; a later row of the key
-        then begins anew (SEMANTICS §16.5). Windows give their results by themselves, whatever it is.
+        then begins from nothing (SEMANTICS §16.5). Windows give their results by themselves, whatever it is.
 
     Attributes
     ----------
