@@ -13,7 +13,7 @@ from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.planning import check, evaluate, lookup
 from krishiv_py.connectors.lookup_table import LookupTable, as_table, in_types_of_streams
 from krishiv_py.errors import RAISED, ColumnError, OrderError, PlanError, SchemaError, SourceError, failure_text, shown
-from krishiv_py.plan.checks import a_function, a_number, a_switch, column_name, known_column, one_of
+from krishiv_py.plan.checks import a_function, a_number, a_switch, column_name, is_collection, known_column, one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Col, Expr, col, columns_of, python_text, unnamed
 from krishiv_py.plan.joins import (
@@ -737,6 +737,9 @@ class JoinMethods(OptionMethods):
             raise PlanError(
                 "the columns of a rule are called rule.x in conditions", got=f"rows with a column {RULE!r}", hint=hint
             )
+        if not is_collection(columns):
+            hint = 'write columns=["most"], the columns of rules that results have'
+            raise PlanError("with_rules(columns) takes a list of columns", got=shown(columns), hint=hint)
         wanted = [known_column(name, own, "with_rules(columns)") for name in columns]
         every, n = named(one, other, None), len(_operation(stage).changes_rows)
         inside = dict(zip(other.others, every.right, strict=True))
