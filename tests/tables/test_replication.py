@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import random
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -339,6 +340,26 @@ def test_a_server_without_a_log_of_rows_is_refused() -> None:
         plain.rows("CREATE TABLE t (id bigint PRIMARY KEY)")
         with pytest.raises(PlanError, match=r"wal_level = replica.*ALTER SYSTEM SET wal_level = 'logical'"):
             postgres_changes_source(plain.address(), "t", slot="s", publication="p")
+
+
+@pytest.mark.filterwarnings("ignore:.*tries again")
+@pytest.mark.parametrize("how", [signal.SIGQUIT, signal.SIGINT])
+def test_a_server_that_crashes_or_stops_in_between(how: signal.Signals, tmp_path: Path) -> None:
+    retrying = Session.builder().engine("in-process").retry_for("60 s")
+    with running() as own, retrying.get_or_create() as session:
+        place, sink = Place(own, "people"), MemorySink()
+        place.run("INSERT INTO people SELECT i, 'Ulm', i FROM generate_series(1, 99) i")
+        query = place.stream(session).from_changelog("cdf", key="id").start(sink, checkpoint=tmp_path / "checkpoint")
+        query.process_all_available()
+        place.run("UPDATE people SET n = n + 1")
+        query.process_all_available()
+        place.run("DELETE FROM people WHERE id % 7 = 0")
+        own.stop(how)
+        own.start()
+        place.run("UPDATE people SET n = n + 1 WHERE id % 3 = 0")
+        query.process_all_available()
+        assert held(sink) == place.rows()
+        query.stop()
 
 
 def test_what_there_is_now(place: Place, tmp_path: Path) -> None:
