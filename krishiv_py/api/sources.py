@@ -682,38 +682,6 @@ class RangedSources:
         node = archive_of(archives.TableFiles(source), source.schema, lane, order, max_files_per_batch, streaming=streaming)
         return Stream(node, node.schema, self._runner)
 
-
-def archive_of(
-    files: archives.ArchiveFiles,
-    schema: pa.Schema,
-    lane: str | None,
-    order: str | None,
-    most: int | None,
-    *,
-    streaming: bool = False,
-) -> RangeSource:
-    """Return the source of files of which columns name the lane of a row, and its place in it.
-
-    Raises
-    ------
-    PlanError
-        For a lane without an order, and for files of which more may come.
-    ColumnError
-        For a column that is missing or of another type.
-    """
-    if streaming:
-        raise PlanError(_WHOLE, got="streaming=True", hint="leave out streaming")
-    if order is None:
-        raise PlanError("a lane needs an order", got=f"lane={lane!r}", hint='write lane="partition", order="offset"')
-    ordered = archives.ArchiveSource(
-        files=files,
-        schema=schema,
-        lane=None if lane is None else a_text(lane, "lane", 'pass the name of a column: lane="partition"'),
-        order=a_text(order, "order", 'pass the name of a column: order="offset"'),
-        most=most,
-    )
-    return node_of(ordered, "archive")
-
     def read_postgres_changes(
         self,
         conninfo: str,
@@ -782,6 +750,38 @@ def archive_of(
             on_truncate=on_truncate,
         )
         return self.read_source(source, name=f"postgres {'.'.join(source.path)}")
+
+
+def archive_of(
+    files: archives.ArchiveFiles,
+    schema: pa.Schema,
+    lane: str | None,
+    order: str | None,
+    most: int | None,
+    *,
+    streaming: bool = False,
+) -> RangeSource:
+    """Return the source of files of which columns name the lane of a row, and its place in it.
+
+    Raises
+    ------
+    PlanError
+        For a lane without an order, and for files of which more may come.
+    ColumnError
+        For a column that is missing or of another type.
+    """
+    if streaming:
+        raise PlanError(_WHOLE, got="streaming=True", hint="leave out streaming")
+    if order is None:
+        raise PlanError("a lane needs an order", got=f"lane={lane!r}", hint='write lane="partition", order="offset"')
+    ordered = archives.ArchiveSource(
+        files=files,
+        schema=schema,
+        lane=None if lane is None else a_text(lane, "lane", 'pass the name of a column: lane="partition"'),
+        order=a_text(order, "order", 'pass the name of a column: order="offset"'),
+        most=most,
+    )
+    return node_of(ordered, "archive")
 
 
 def union_of(streams: Mapping[str, Stream], source_column: str, runner: Runner) -> Stream:

@@ -170,8 +170,9 @@ class OrderedOperator:
         """
         times = rows[TIME].to_numpy()
         if step.marks is not None:
-            return times < floor_each(step.marks_of(rows), self.late_us)
-        late: Mask = (times < step.horizon) & (rows[_ARRIVED].to_numpy() >= step.first_arrival)
+            late: Mask = times < floor_each(step.marks_of(rows), self.late_us)
+            return late
+        late = (times < step.horizon) & (rows[_ARRIVED].to_numpy() >= step.first_arrival)
         return late
 
     def waiting_rows(self, bucket: Bucket) -> DueQueue:

@@ -208,7 +208,7 @@ def test_an_archive_of_a_topic_is_read_lane_by_lane(tmp_path: Path) -> None:
 def test_an_archive_in_a_table_is_recomputed_lane_by_lane(tmp_path: Path, kind: str) -> None:
     rows, (write, read) = topic(5), TABLES[kind]
     halves = [pa.Table.from_pylist(some, ROWS) for some in (rows[40:80], rows[80:], rows[:40])]
-    lanes = {"lane": "partition", "order": "offset"}
+    lanes: dict[str, Any] = {"lane": "partition", "order": "offset"}
 
     def spend(payments: Stream) -> ResultStream:
         timed = payments.watermark("at", "2 s", clock="row").key_by("partition", "user")

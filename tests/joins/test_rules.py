@@ -214,7 +214,7 @@ def test_r12_and_r13_in_process_over_a_restart_and_bounded(tmp_path: Path) -> No
         send.send(rows)
         query.process_all_available()
         query.stop()
-        assert sorted((row["id"], row["rule_id"]) for row in sink.table().to_pylist()) == wanted
+        assert sorted((row["id"], row["rule_id"]) for row in content(sink).to_pylist()) == wanted
         send.close()
         tell.close()
         assert sorted((row["id"], row["rule_id"]) for row in plan.collect().to_pylist()) == [*wanted, (4, 1)]
@@ -248,7 +248,15 @@ def test_r14_a_stream_of_rules_for_two_outputs_is_read_once(tmp_path: Path) -> N
         query.process_all_available()
         assert query.progress.rows == 4
         query.stop()
-    assert sinks[0].table().num_rows == 2 and sinks[1].table()["n"].to_pylist() == [2]
+    assert content(sinks[0]).num_rows == 2
+    assert content(sinks[1])["n"].to_pylist() == [2]
+
+
+def content(sink: MemorySink) -> pa.Table:
+    """Its rows."""
+    table = sink.table()
+    assert table is not None
+    return table
 
 
 def test_wrong_calls() -> None:
@@ -263,6 +271,6 @@ def test_wrong_calls() -> None:
     with pytest.raises(PlanError, match="are called rule"):
         events.with_column("rule", "n").with_rules(rules)
     with pytest.raises(PlanError):
-        events.with_rules(rules, how="full")
+        events.with_rules(rules, how="full")  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="not a table of changes"):
-        events.with_rules(stream_of(RULES))
+        events.with_rules(stream_of(RULES))  # type: ignore[arg-type]

@@ -18,10 +18,10 @@ from krishiv_py.in_process.runner import ProcessRunner
 from krishiv_py.in_process.savepoints import begun_core, save_core
 from krishiv_py.in_process.stage import Workers
 from krishiv_py.kernels.prepare import refused_rows
-from krishiv_py.kernels.watermark import BEHIND
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches, given_begin
+from krishiv_py.plan.running import BEHIND
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.replay_log import ReplayLog
