@@ -120,13 +120,13 @@ def soak(seconds: float) -> None:
         totals = stream.key_by("user").agg(count(), sum_of("amount")).with_state_ttl(lives)
         joined = totals.join(stream.select("user", other="amount"), on="user").with_state_ttl(lives)
         query = joined.start(ParquetSink(tempfile.mkdtemp()), checkpoint=tempfile.mkdtemp())
-        begin, sent, told = time.monotonic(), 0, 0.0
+        begin, sent, due = time.monotonic(), 0, 0.0
         while (now := time.monotonic() - begin) < seconds:
             users = sent // 2 + _DRAW.integers(0, 5_000, 2_000)  # each is there for a while, and never again
             sender.send(pa.record_batch({"user": users, "amount": _DRAW.random(2_000)}))
             query.process_all_available()
             sent += 2_000
-            if now >= told:
+            if now >= due:
                 progress = query.progress
                 rss_mb = int(Path("/proc/self/statm").read_text().split()[1]) * 4_096 // 1_000_000
                 print(
@@ -134,7 +134,7 @@ def soak(seconds: float) -> None:
                     f"{rss_mb:>5} MB of memory",
                     flush=True,
                 )
-                told += 30
+                due += 30
             time.sleep(0.2)
         query.stop()
 
