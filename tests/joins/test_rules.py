@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from krishiv_py import ColumnError, MemorySink, PlanError, Session, SideOutputLateEventHandler, count
