@@ -201,7 +201,7 @@ class _Driver:
     limit: Limit | None = None
     """The bytes and rows of files that a batch takes; None for all that are there."""
     rows_per_byte: float | None = None
-    """How many rows a byte of the files that were listed last has, about; None while nobody has looked."""
+    """The rows a byte of the files that were listed last, about; None while nobody has looked."""
     quiet: QuietFolders = attrs.field(factory=QuietFolders)
     backoff: PollBackoff = attrs.field(factory=lambda: PollBackoff(_LEAST_S))
 
