@@ -31,6 +31,7 @@ import krishiv_py.windows  # noqa: F401  # for krishiv_py.windows.tumbling(...) 
 from krishiv_py import compat, deprecation
 from krishiv_py.api.changes import table_view
 from krishiv_py.api.query import BoundedResult, Query, QueryStatus
+from krishiv_py.api.sender import Sender
 from krishiv_py.api.stages.connected import ConnectedStream, connect
 from krishiv_py.api.stages.keyed import KeyedStream
 from krishiv_py.api.stages.results import ResultStream
@@ -116,7 +117,6 @@ from krishiv_py.plan.windows.lookback import SlidingWindows
 from krishiv_py.plan.windows.panes import TimeIntervalWindowOptions
 from krishiv_py.plan.windows.window import Window
 from krishiv_py.process import own_process
-from krishiv_py.sender import Sender
 from krishiv_py.session import Session, SessionBuilder
 from krishiv_py.version import __version__ as __version__
 

@@ -33,8 +33,8 @@ import traceback
 from collections.abc import Iterable
 from typing import Any, Final
 
-from krishiv_py.redaction import redacted
-from krishiv_py.transient import Verdict, verdict
+from krishiv_py.failures.redaction import redacted
+from krishiv_py.failures.transient import Verdict, verdict
 from krishiv_py.version import __version__
 
 RAISED: Final = (Exception, SystemExit)
@@ -42,7 +42,7 @@ RAISED: Final = (Exception, SystemExit)
 _LONGEST_SHOWN: Final = 200
 _LONGEST_TEXT: Final = 2_000
 _LONGEST_SECRET: Final = 2_100
-"""The number of characters more to read, to see that it is one: see the rules of :mod:`krishiv_py.redaction`."""
+"""The number of characters more to read, to see that it is one: see the rules of :mod:`krishiv_py.failures.redaction`."""
 _LONGEST_PATH: Final = 4_096
 _QUOTES: Final = "'", '"'
 _PATH: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:|~[a-z]*|\.\.?|[A-Za-z0-9_.-]+)?/")

@@ -21,17 +21,17 @@ import pyarrow as pa
 from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.connectors.sink import Sink
-from krishiv_py.ending import ClosedAtEnd, stop_at_end
 from krishiv_py.errors import PlanError, from_extra, shown
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.plan.checks import PathLike, a_path, a_text
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.plan.running import Progress
 from krishiv_py.planner.lineage import Lineage, Origin, late_lineage, lineage, sources_of
-from krishiv_py.redaction import redacted
 from krishiv_py.runtime.query import RunningQuery, all_rows, inside
 from krishiv_py.runtime.session import SessionRunner
 from krishiv_py.storage.datasets import Dataset, files_at
+from krishiv_py.storage.ending import ClosedAtEnd, stop_at_end
 from krishiv_py.types import type_text
 from krishiv_py.version import __version__
 
@@ -128,7 +128,7 @@ class LineageExport(ClosedAtEnd):
         return f"<LineageExport: {self.sent} events sent, {self.dropped} dropped>"
 
     def stops(self) -> Iterator[Callable[[], None]]:
-        """See :class:`~krishiv_py.ending.Stops`: when the process ends, wait until queries have ended, and say so."""
+        """See :class:`~krishiv_py.storage.ending.Stops`: when the process ends, wait until queries have ended, and say so."""
         yield self._last
 
     def _last(self) -> None:

@@ -19,9 +19,9 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.plan.durations import show_instant
 from krishiv_py.plan.running import Progress
-from krishiv_py.redaction import redacted
 
 __all__ = ["JsonFormatter"]
 

@@ -63,11 +63,11 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
-from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import PlanError, from_extra
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, Duration, to_us
 from krishiv_py.plan.running import Progress, failed_of
-from krishiv_py.redaction import redacted
+from krishiv_py.storage.ending import ClosedAtEnd
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -18,10 +18,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import PlanError, from_extra, shown
 from krishiv_py.logs import BatchTimes, Watch, hand, unwatch, watch
 from krishiv_py.metrics import PREFIX, SHOWN, MetricSamples, Observed, readings
+from krishiv_py.storage.ending import ClosedAtEnd
 from krishiv_py.version import __version__
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from krishiv_py.ending import handle_sigterm
+from krishiv_py.storage.ending import handle_sigterm
 
 KEPT_BYTES: Final = 1 << 28
 """So much freed memory at the end of the heap stays with the process; larger arrays are taken from the system one by one."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from krishiv_py.api.history import Until, history_of
 from krishiv_py.api.query import Query, QueryStart
+from krishiv_py.api.sender import Sender
 from krishiv_py.api.session_options import DurabilityProfile, SessionOptions
 from krishiv_py.api.sources import FileSources, OtherStreams, RangedSources
 from krishiv_py.api.stages.results import ResultStream
@@ -37,11 +38,10 @@ from krishiv_py.plan.options.query import Batches, OnChange, given_batches
 from krishiv_py.plan.options.watermarks import RowsClock
 from krishiv_py.plan.schema import SchemaLike, as_schema
 from krishiv_py.planner import several
-from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime import savepoints
 from krishiv_py.runtime import session as running
-from krishiv_py.sender import Sender
 from krishiv_py.storage.local import private_folder
+from krishiv_py.storage.sends.log import ReplayLog
 from krishiv_py.transfers import capturing, checkpoints
 from krishiv_py.transfers import history as past
 

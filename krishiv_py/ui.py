@@ -19,13 +19,13 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.display.page import Box, Sample, View, content, page
-from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import KrishivError, PlanError, shown
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.logs import RecentTimes
 from krishiv_py.metrics import Answers, Served, server_at
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.redaction import redacted
 from krishiv_py.runtime.query import RunningQuery, inside
+from krishiv_py.storage.ending import ClosedAtEnd
 
 __all__ = ["Page"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from krishiv_py.connectors import JsonValue, Planned, Source
 from krishiv_py.connectors.ranges import RangeSource, node_of
-from krishiv_py.retrying import RunningRetries
+from krishiv_py.failures.retrying import RunningRetries
 from krishiv_py.runtime.ranges.log import RangeLog
 from krishiv_py.runtime.ranges.planning import RangePlanner
 

@@ -14,14 +14,14 @@ import pytest
 
 from krishiv_py import Sender
 from krishiv_py.errors import CheckpointError, SenderClosedError
-from krishiv_py.replay_files import opened
-from krishiv_py.replay_log import ReplayLog
+from krishiv_py.storage.sends.log import ReplayLog
+from krishiv_py.storage.sends.segments import opened
 
 SCHEMA = pa.schema([("n", pa.int64())])
 SENDING = """
 import sys, pyarrow as pa
-from krishiv_py.replay_log import ReplayLog
-from krishiv_py.sender import Sender
+from krishiv_py.storage.sends.log import ReplayLog
+from krishiv_py.api.sender import Sender
 sender = Sender(ReplayLog(sys.argv[1]), pa.schema([("n", pa.int64())]))
 for n in range(int(sys.argv[2]), int(sys.argv[3])):
     sender.send([{"n": n}])

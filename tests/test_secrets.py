@@ -22,11 +22,11 @@ from krishiv_py.api.query import NoRunner
 from krishiv_py.display.html import query_html
 from krishiv_py.display.progress import of_query
 from krishiv_py.errors import PlanError
+from krishiv_py.failures.redaction import HIDDEN, redacted
 from krishiv_py.metrics import register
 from krishiv_py.plan.nodes import FileSource
 from krishiv_py.plan.schema import as_schema
 from krishiv_py.planner.fingerprint import differences, fingerprint
-from krishiv_py.redaction import HIDDEN, redacted
 from krishiv_py.session import SessionBuilder
 from krishiv_py.spark import sessions
 from krishiv_py.testing import Driver, stream_of

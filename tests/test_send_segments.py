@@ -17,21 +17,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krishiv_py import MemorySink, Sender, Session, count, replay_files
+from krishiv_py import MemorySink, Sender, Session, count
 from krishiv_py.connectors.source import JsonValue
 from krishiv_py.errors import CheckpointError, SenderClosedError, SpoolError
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running import Control
-from krishiv_py.replay_files import Segments, Send
-from krishiv_py.replay_log import HandedSends, ReplayLog, handed_sends
 from krishiv_py.runtime.ranges.sent import SentSource, scanned_of
+from krishiv_py.storage.sends import segments as replay_files
+from krishiv_py.storage.sends.log import HandedSends, ReplayLog, handed_sends
+from krishiv_py.storage.sends.segments import Segments, Send
 from tests.examples import scaled
 
 SCHEMA = pa.schema([("n", pa.int64()), ("word", pa.string())])
 SENDING = """
 import sys, pyarrow as pa
-from krishiv_py.replay_log import ReplayLog
-from krishiv_py.sender import Sender
+from krishiv_py.storage.sends.log import ReplayLog
+from krishiv_py.api.sender import Sender
 sender = Sender(ReplayLog(sys.argv[1], begins_segments=True), pa.schema([("n", pa.int64()), ("word", pa.string())]))
 for n in range(int(sys.argv[2]), int(sys.argv[3])):
     sender.send([{"n": n, "word": "w"}])

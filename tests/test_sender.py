@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krishiv_py import SchemaError, SenderClosedError, SpoolError
-from krishiv_py.replay_log import ReplayLog, control_of
-from krishiv_py.sender import SendBuffer, Sender
+from krishiv_py.api.sender import SendBuffer, Sender
 from krishiv_py.storage.local import private_folder
+from krishiv_py.storage.sends.log import ReplayLog, control_of
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

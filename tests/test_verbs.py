@@ -10,12 +10,12 @@ import pytest
 
 import krishiv_py as kv
 from krishiv_py import foreign
+from krishiv_py.api.sender import Sender
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.errors import MethodError, OrderError
 from krishiv_py.missing import answers
 from krishiv_py.plan.running import Progress
 from krishiv_py.runtime.query import RunningQuery
-from krishiv_py.sender import Sender
 from krishiv_py.testing import Driver, stream_of
 
 

@@ -14,6 +14,7 @@ from krishiv_py.api.stages import results
 from krishiv_py.api.stages.shown import ShownInALine, said_of, some
 from krishiv_py.connectors.sinks.known import given_handler
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.failures.redaction import shown_text
 from krishiv_py.plan.checks import a_number, a_text, one_of
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.nodes import StageDraft, only_results
@@ -31,7 +32,6 @@ from krishiv_py.plan.options.query import (
 )
 from krishiv_py.plan.options.triggers import Accumulation, Trigger, WindowTrigger
 from krishiv_py.plan.schema import without_order
-from krishiv_py.redaction import shown_text
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages.results import ResultStream

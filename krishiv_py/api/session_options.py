@@ -12,10 +12,10 @@ import attrs
 from typing_extensions import Self
 
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.failures.redaction import shown_settings, shown_text
 from krishiv_py.plan.checks import ENGINES, PROFILES, Setting, a_number, a_text, one_of, setting
 from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.options.watermarks import CLOCKS, RowsClock
-from krishiv_py.redaction import shown_settings, shown_text
 from krishiv_py.storage.files import says_where
 from krishiv_py.storage.stores.google import ANONYMOUS, KEY_FILE
 

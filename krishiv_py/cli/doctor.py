@@ -23,9 +23,9 @@ from krishiv_py.connectors.publish import check_sink
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
 from krishiv_py.errors import CheckpointError, KrishivError, OperatorError, failure_text
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.planner.physical import OutputPlan, PhysicalPlan
 from krishiv_py.planner.several import several
-from krishiv_py.redaction import redacted
 from krishiv_py.runtime.beginning import changes_against
 from krishiv_py.runtime.checkpoint.notes import check_engine
 from krishiv_py.runtime.checkpoint.sparklog import batches_of

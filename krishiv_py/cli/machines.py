@@ -18,8 +18,8 @@ from typing import Final
 from krishiv_py.cli.doctor import DoctorReport
 from krishiv_py.connectors.sinks.known import MemorySink
 from krishiv_py.errors import EnvironmentSetupError, KrishivError, failure_text
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.plan.aggregates.numbers import count
-from krishiv_py.redaction import redacted
 from krishiv_py.session import Session
 from krishiv_py.spark import internals
 from krishiv_py.spark.setup.agreement import Machine, probed, survey, versions

@@ -26,18 +26,18 @@ from krishiv_py.api.query import Query
 from krishiv_py.api.stages.running import Output
 from krishiv_py.cli.options import in_options
 from krishiv_py.display.progress import drawn, of_query, shown
-from krishiv_py.ending import EXIT_CODE
 from krishiv_py.errors import KrishivError, PlanError
 from krishiv_py.errors import shown as shown_value
+from krishiv_py.failures.retrying import retried
+from krishiv_py.failures.transient import verdict
 from krishiv_py.lazy import lazy
 from krishiv_py.logs import JsonFormatter
 from krishiv_py.plan.checks import ENGINES, PROFILES, a_function
 from krishiv_py.plan.durations import to_us
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.process import own_process
-from krishiv_py.retrying import retried
 from krishiv_py.session import Session
-from krishiv_py.transient import verdict
+from krishiv_py.storage.ending import EXIT_CODE
 
 if TYPE_CHECKING:
     from krishiv_py.spark.setup import workers as interpreter
@@ -280,7 +280,7 @@ def _wait(query: Query, name: str) -> tuple[int, KrishivError | None]:
         query.stop()
         _last(query, name, "stopped", began)
         return INTERRUPTED, None
-    except SystemExit as leaving:  # SIGTERM: the queries are stopped (krishiv_py/ending.py)
+    except SystemExit as leaving:  # SIGTERM: the queries are stopped (krishiv_py/storage/ending.py)
         _last(query, name, "stopped by SIGTERM" if leaving.code == EXIT_CODE else "stopped", began)
         raise
     except KrishivError as problem:

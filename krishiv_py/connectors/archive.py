@@ -39,8 +39,8 @@ from krishiv_py.connectors.hive import partitions
 from krishiv_py.connectors.source import JsonValue, Planned, Source
 from krishiv_py.connectors.tables.source import SnapshotSource
 from krishiv_py.errors import ColumnError, SourceError, failure_text, shown
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.plan.checks import known_column
-from krishiv_py.redaction import redacted
 from krishiv_py.storage.files import files_at, store_at
 from krishiv_py.types import type_text
 

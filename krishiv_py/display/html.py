@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.plan.durations import show_instant
 from krishiv_py.plan.running import Progress
-from krishiv_py.redaction import redacted
 
 if TYPE_CHECKING:
     from krishiv_py.planner.explain import CheckedStage, PlanOutline

@@ -22,9 +22,9 @@ from krishiv_py.display.arrivals import late_table
 from krishiv_py.display.html import cell, digits, number, shown, size
 from krishiv_py.display.times import Times, times_html
 from krishiv_py.errors import PlanError
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.plan.durations import END_OF_TIME, UNSET, show_instant, show_length, show_us
 from krishiv_py.plan.running import Progress
-from krishiv_py.redaction import redacted
 
 _WIDE: Final = 200
 _HIGH: Final = 58

@@ -17,8 +17,8 @@ from typing import Any, Final, TextIO, TypeAlias
 import attrs
 
 from krishiv_py.errors import missing_extra
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.plan.running import Progress, dropped, dropped_by
-from krishiv_py.redaction import redacted
 
 Show: TypeAlias = "bool | None"
 """A switch for the display of progress: on, off, or (None) on where standard error is a terminal and tqdm is installed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from krishiv_py.redaction import redacted
+from krishiv_py.failures.redaction import redacted
 
 if TYPE_CHECKING:
     from krishiv_py.planner.explain import CheckedStage, Part, PlanOutline

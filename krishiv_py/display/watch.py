@@ -15,8 +15,8 @@ from krishiv_py.display.html import query_html
 from krishiv_py.display.progress import in_notebook, of_query
 from krishiv_py.display.times import Times, cells, milliseconds, parts_of, times_html, times_text
 from krishiv_py.errors import missing_extra
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.plan.running import Progress
-from krishiv_py.redaction import redacted
 
 if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType

@@ -23,11 +23,11 @@ import attrs
 
 from krishiv_py.engine.stage import Notes, Reached, reached
 from krishiv_py.errors import shown
+from krishiv_py.failures.redaction import shown_text
 from krishiv_py.plan.durations import UNSET, DoubtfulLength, show_instant, show_length, show_us
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.schema import RESERVED, TimeKind
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.redaction import shown_text
 
 _LOG: Final = logging.getLogger("krishiv_py.future")
 _EVERY_S: Final = 600.0

@@ -30,14 +30,14 @@ from krishiv_py.plan.running import summed
 from krishiv_py.planner.cut import input_stages
 from krishiv_py.planner.physical import PhysicalPlan, SourceRead
 from krishiv_py.planner.places import LATE, check_places
-from krishiv_py.replay_files import Send
-from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.outputs import claim_folder
 from krishiv_py.runtime.ranges.log import RangeReader
 from krishiv_py.runtime.ranges.sent import scanned_of
 from krishiv_py.runtime.reading import FileReader, ScannedRows, file_reader
 from krishiv_py.runtime.row_order import RowsInOrder
 from krishiv_py.storage.files import files_at
+from krishiv_py.storage.sends.log import ReplayLog
+from krishiv_py.storage.sends.segments import Send
 
 Piece: TypeAlias = Callable[[], Iterable[ScannedRows]]
 """A part of a stream that is in one batch; it is read when its turn comes."""

@@ -24,6 +24,8 @@ from krishiv_py.api.subscription import Subscribers
 from krishiv_py.connectors.lookup_table import tables_are
 from krishiv_py.engine.stage import Report
 from krishiv_py.errors import CheckpointError, SessionClosedError
+from krishiv_py.failures.retrying import Backoff
+from krishiv_py.failures.transient import verdict
 from krishiv_py.in_process.checkpoint import (
     PAGE,
     TABLE,
@@ -48,8 +50,6 @@ from krishiv_py.logs import BatchLines, batch_part
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running import under_new_names
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.replay_log import HandedSends, handed_sends
-from krishiv_py.retrying import Backoff
 from krishiv_py.runtime.batch import STAGE
 from krishiv_py.runtime.checkpoint.lease import writable_checkpoint
 from krishiv_py.runtime.checkpoint.sparklog import PROCESS_STATE
@@ -66,7 +66,7 @@ from krishiv_py.runtime.tables import LookupTables
 from krishiv_py.storage.checksums import missing
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.notes import reading
-from krishiv_py.transient import verdict
+from krishiv_py.storage.sends.log import HandedSends, handed_sends
 
 _LONGEST_WAIT_S: Final = 5.0
 _LET_IN_S: Final = 0.05

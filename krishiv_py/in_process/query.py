@@ -18,6 +18,7 @@ from krishiv_py.api.subscription import Subscription, WhenSlow
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import keys_of, keys_to_close
 from krishiv_py.errors import KrishivError, OperatorError, PlanError, failure_text, own_type
+from krishiv_py.failures.transient import verdict
 from krishiv_py.in_process import savepoints
 from krishiv_py.in_process.engine import Engine
 from krishiv_py.in_process.lookup import KeyIndexes
@@ -25,7 +26,6 @@ from krishiv_py.in_process.outputs import LastResults
 from krishiv_py.plan.checks import MOST_ROWS, PathLike, a_number, a_path, one_of, wait_us
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
 from krishiv_py.runtime.query import RunningQuery, holding
-from krishiv_py.transient import verdict
 
 _LONG_S: Final = 5.0
 """After so long, stop() says what it waits for."""

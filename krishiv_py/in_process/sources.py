@@ -29,7 +29,6 @@ from krishiv_py.plan.running import Control
 from krishiv_py.plan.schema import checked
 from krishiv_py.plan.steps import traced
 from krishiv_py.planner.physical import PhysicalPlan, SourceRead
-from krishiv_py.replay_files import Send
 from krishiv_py.runtime.ranges.folders import FolderSource
 from krishiv_py.runtime.ranges.limits import Alignment, Limit
 from krishiv_py.runtime.ranges.log import RangeLog, RangeReader
@@ -37,6 +36,7 @@ from krishiv_py.runtime.ranges.planning import RangePlanner, logged
 from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.reading import UNKNOWN_COLUMNS, UNREAD_FILE, ScannedRows, header_columns, planned_here, with_partitions
 from krishiv_py.storage.files import arrow_reads, files_at, store_at
+from krishiv_py.storage.sends.segments import Send
 
 _ROUTES: Final = ("fixed", "session", "lookback", "rows")
 """Windows whose results depend on the watermark and on rows that are not late, and not on where batches end."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import attrs
 import pyarrow as pa
 
+from krishiv_py.failures.redaction import redacted, shown_settings, shown_text
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.durations import show_us
 from krishiv_py.plan.expressions.expr import Col, Expr
@@ -29,7 +30,6 @@ from krishiv_py.plan.options.late import (
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions, preset_of
 from krishiv_py.plan.options.watermarks import AnyWatermarkSpec, MultiSourceWatermarkSpec, WatermarkSpec, lag_text, least_of
 from krishiv_py.plan.schema import in_order_of
-from krishiv_py.redaction import redacted, shown_settings, shown_text
 
 BatchFunction: TypeAlias = Callable[[pa.RecordBatch], "pa.RecordBatch | pa.Table"]
 

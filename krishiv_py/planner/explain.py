@@ -12,6 +12,7 @@ from typing import Any, Final
 import attrs
 
 from krishiv_py.connectors.ranges import RangeSource
+from krishiv_py.failures.redaction import noted
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.nodes import FileSource, MemorySource, Node, Stage, chain, computed_in, prefix_of, source_of, stages_of
@@ -21,7 +22,6 @@ from krishiv_py.plan.sides import TIME
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.fingerprint import STATE_PART, fingerprint
 from krishiv_py.planner.physical import PhysicalPlan, SourceRead
-from krishiv_py.redaction import noted
 
 _KINDS: Final = {FileSource: "files", MemorySource: "memory", RangeSource: "ranges"}
 COMPARED: Final = (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from krishiv_py.failures.redaction import noted
 from krishiv_py.kernels.columns.layout import Layout
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.durations import UNSET, show_us
 from krishiv_py.plan.options.triggers import CustomTrigger
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
-from krishiv_py.redaction import noted
 
 STATE_PART: Final = "field of state "
 """With this the names of parts begin that say which fields a user's state has."""

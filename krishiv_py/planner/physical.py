@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from krishiv_py.connectors.lookup_table import LookupTable
 from krishiv_py.errors import PlanError, shown, users_line
+from krishiv_py.failures.redaction import noted
 from krishiv_py.kernels.joins.lookup import Lookup
 from krishiv_py.kernels.registry import operator_for
 from krishiv_py.kernels.spec import OperatorSpec
@@ -24,7 +25,6 @@ from krishiv_py.plan.running import TableVersion
 from krishiv_py.planner.check import warnings
 from krishiv_py.planner.cut import Branch, StagePlan, input_stages
 from krishiv_py.planner.fingerprint import fingerprint, uses_ledger
-from krishiv_py.redaction import noted
 
 
 @attrs.frozen

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from krishiv_py.connectors.ranges import RangeSource
 from krishiv_py.errors import users_line
+from krishiv_py.failures.redaction import shown_text
 from krishiv_py.kernels.spec import OperatorSpec
 from krishiv_py.kernels.watermark import LANE_IDLE_US
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
@@ -31,11 +32,10 @@ from krishiv_py.plan.options.query import Batches
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec
 from krishiv_py.plan.running import Control
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.redaction import shown_text
-from krishiv_py.replay_log import control_table
 from krishiv_py.runtime.checkpoint.sparklog import add_source, sources_of
 from krishiv_py.storage.checksums import sealed_parquet
 from krishiv_py.storage.files import store_at
+from krishiv_py.storage.sends.log import control_table
 
 
 @attrs.define(eq=False)

@@ -25,6 +25,7 @@ from krishiv_py.display.watch import QuerySample, watch
 from krishiv_py.engine.closing import keys_of, why_text
 from krishiv_py.engine.stage import Report, StageOperator, count
 from krishiv_py.errors import KrishivError, PlanError, shown
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.kernels.columns.times import bounds_of
 from krishiv_py.kernels.prepare import late_output_schema, refused, refused_rows
 from krishiv_py.kernels.spec import Moment, OperatorSpec
@@ -39,11 +40,10 @@ from krishiv_py.planner.cut import StagePlan, input_stages, leading_stage
 from krishiv_py.planner.explain import explain
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.planner.why import QueryProgress, in_stage, oldest_of_all, rows_that_wait, why_not_fired
-from krishiv_py.redaction import redacted
-from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.batch import stage_of
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.ranges.limits import Alignment
+from krishiv_py.storage.sends.log import wall_clock_us
 
 AGE_MS: Final = b"age_ms"
 """The name in the metadata of a table under which the age of a snapshot is, in milliseconds."""

@@ -41,10 +41,10 @@ from krishiv_py.connectors.source import Malformed
 from krishiv_py.errors import PlanError, SourceError
 from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.plan.running import Control
-from krishiv_py.replay_files import open_sent
-from krishiv_py.replay_log import CONTROL, control_of, sent_at
 from krishiv_py.storage.files import PATTERN, arrow_reads, passed_over, store_at
 from krishiv_py.storage.local import of_this_machine
+from krishiv_py.storage.sends.log import CONTROL, control_of, sent_at
+from krishiv_py.storage.sends.segments import open_sent
 from krishiv_py.storage.store import Store, Stores
 from krishiv_py.types import type_text
 

@@ -35,7 +35,6 @@ from krishiv_py.kernels.watermark import floor_watermark, moment_of
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.running import Control
 from krishiv_py.planner.evolution import Frontiers
-from krishiv_py.replay_files import open_sent
 from krishiv_py.runtime.checkpoint.notes import (
     STATE,
     CheckpointNotes,
@@ -52,6 +51,7 @@ from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, sea
 from krishiv_py.storage.files import read_at, store_at, write_at
 from krishiv_py.storage.local import absolute, private_folder
 from krishiv_py.storage.notes import in_shape, note_in, of_types, reading
+from krishiv_py.storage.sends.segments import open_sent
 from krishiv_py.storage.store import Store
 
 _UNFINISHED: Final = "unfinished.json"

@@ -19,9 +19,9 @@ from krishiv_py.api.query import QueryStart
 from krishiv_py.api.session_options import DurabilityProfile
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.connectors.sinks.files import folder_of
-from krishiv_py.ending import runners, stop_at_end
 from krishiv_py.engine.closing import why_text
 from krishiv_py.errors import PlanError, SessionClosedError
+from krishiv_py.failures.retrying import RETRY_S, retried
 from krishiv_py.kernels.spec import Moment
 from krishiv_py.kernels.watermark import Clocks, no_such_source
 from krishiv_py.plan.durations import TimePoint
@@ -31,8 +31,6 @@ from krishiv_py.plan.options.watermarks import RowsClock
 from krishiv_py.planner.physical import Engine, PhysicalPlan
 from krishiv_py.planner.places import check_places
 from krishiv_py.planner.why import QueryProgress
-from krishiv_py.replay_log import wall_clock_us
-from krishiv_py.retrying import RETRY_S, retried
 from krishiv_py.runtime.beginning import changes_against, prepare_beginning
 from krishiv_py.runtime.checkpoint.lease import OpenedCheckpoint, make_private, take, writable_checkpoint
 from krishiv_py.runtime.checkpoint.notes import Target, check_engine, check_goes_on
@@ -40,7 +38,9 @@ from krishiv_py.runtime.checkpoint.sparklog import trim
 from krishiv_py.runtime.outputs import Owner, check_there, late_sinks, take_sinks
 from krishiv_py.runtime.query import RunningQuery
 from krishiv_py.runtime.savepoints import Savepoint
+from krishiv_py.storage.ending import runners, stop_at_end
 from krishiv_py.storage.local import absolute, new_folder, remove_leftovers
+from krishiv_py.storage.sends.log import wall_clock_us
 
 Q = TypeVar("Q", bound=RunningQuery)
 
@@ -361,7 +361,7 @@ class SessionRunner(Generic[Q]):
         return trim(spool)
 
     def stops(self) -> list[Callable[[], None]]:
-        """See :class:`~krishiv_py.ending.Stops`."""
+        """See :class:`~krishiv_py.storage.ending.Stops`."""
         return [query.stop for query in self.queries]
 
     def stop(self) -> None:

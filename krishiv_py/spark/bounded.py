@@ -25,7 +25,6 @@ from krishiv_py.plan.nodes import MemorySource, SourceNode
 from krishiv_py.plan.running import summed
 from krishiv_py.planner.cut import input_stages
 from krishiv_py.planner.physical import PhysicalPlan, lookup_tables
-from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.batch import RESULT, STAGE, leaving, place_of, result_kinds
 from krishiv_py.spark.scan import scan
 from krishiv_py.spark.setup.workers import mapped
@@ -42,6 +41,7 @@ from krishiv_py.spark.tasks.bounded import (
 )
 from krishiv_py.spark.tasks.pack import NOTES, root_of
 from krishiv_py.storage.local import private_folder
+from krishiv_py.storage.sends.log import ReplayLog
 
 _ONE_TASK_BYTES: Final = 8 << 20
 

@@ -21,8 +21,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from krishiv_py.display.progress import Show, of_query, shown
 from krishiv_py.engine.closing import keys_to_close
 from krishiv_py.errors import EnvironmentSetupError, KrishivError, OperatorError
+from krishiv_py.failures.retrying import Backoff
 from krishiv_py.plan.checks import PathLike, a_path, wait_us
-from krishiv_py.retrying import Backoff
 from krishiv_py.runtime.batch import BatchStoppedError, StopReason
 from krishiv_py.runtime.checkpoint.sparklog import gone_checkpoint, is_back, lost_file
 from krishiv_py.runtime.closings import request

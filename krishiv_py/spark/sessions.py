@@ -18,7 +18,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from krishiv_py.errors import EnvironmentSetupError, PlanError, require_extra, shown, users_line
-from krishiv_py.redaction import redacted, shown_setting
+from krishiv_py.failures.redaction import redacted, shown_setting
 from krishiv_py.spark import internals
 from krishiv_py.spark.setup.config import JVM_OPTIONS, cores_of, is_here, own_folder, session_settings, settings_while_running
 from krishiv_py.spark.setup.jvm import (

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from krishiv_py.engine.stage import PREPARE, Report, StageOperator
 from krishiv_py.engine.time_watch import TimeWatch
 from krishiv_py.errors import KrishivError, PlanError
+from krishiv_py.failures.retrying import RunningRetries
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.watermark import ONLY, ClockInput, Clocks
 from krishiv_py.logs import BatchLines, batch_part
@@ -29,8 +30,6 @@ from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.running import Control
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables
-from krishiv_py.replay_log import ReplayLog
-from krishiv_py.retrying import RunningRetries
 from krishiv_py.runtime.batch import STAGE, BatchStoppedError, StopReason, TaskRow, leaving, place_of, reports_of, stage_of
 from krishiv_py.runtime.checkpoint.lease import Lease
 from krishiv_py.runtime.checkpoint.moved import follow
@@ -68,6 +67,7 @@ from krishiv_py.spark.tasks.failures import cause, failed_batch, in_task, passab
 from krishiv_py.spark.tasks.pack import PACKED_TYPE, PackTask, Root, closing_setting, root_of
 from krishiv_py.spark.tasks.processor import OUT_TYPE, BucketProcessor
 from krishiv_py.spark.tasks.rows import NO_ANSWER, GiveRows, RowsOut, carried, done, in_total, packing_of, take
+from krishiv_py.storage.sends.log import ReplayLog
 
 
 def rows_given(spark: SparkSession, plan: PhysicalPlan, checkpoint: str, output: TaskOutput) -> DataFrame:

@@ -20,8 +20,8 @@ import attrs
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from krishiv_py.ending import last
 from krishiv_py.errors import PlanError
+from krishiv_py.storage.ending import last
 from krishiv_py.storage.store import Store
 
 _PRIVATE: Final = 0o700

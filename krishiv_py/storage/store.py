@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from krishiv_py.errors import EnvironmentSetupError, OperatorError, PlanError, cut
-from krishiv_py.redaction import redacted
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.storage.checksums import missing, sealed
 from krishiv_py.storage.notes import note_in, reading
 

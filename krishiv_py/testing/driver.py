@@ -23,6 +23,7 @@ from krishiv_py.display.text import LaidOut
 from krishiv_py.engine.closing import keys_to_close, why_text
 from krishiv_py.engine.stage import FIRINGS, StageOperator, StageOutput
 from krishiv_py.errors import PlanError, SourceError, failure_text, shown
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.in_process.core import BatchOutput, Core, StreamRows
 from krishiv_py.in_process.outputs import AnySink, outputs
 from krishiv_py.in_process.savepoints import begun_core, save_core
@@ -40,7 +41,6 @@ from krishiv_py.planner.cut import input_stages, leading_stage
 from krishiv_py.planner.identity import check_keys
 from krishiv_py.planner.physical import PhysicalPlan, check_snapshot, lookup_tables, tables_seen
 from krishiv_py.planner.why import QueryProgress, in_stage, oldest_of_all, rows_that_wait, why_not_fired
-from krishiv_py.redaction import redacted
 from krishiv_py.runtime.capture import OpenCapture
 from krishiv_py.runtime.closings import keys_as_table
 from krishiv_py.testing.sends import BatchInput, DriverInput, Feed, ManualClock, StepOutput, Turns, run_by_driver

@@ -21,7 +21,6 @@ from krishiv_py.planner.explain import outline_of
 from krishiv_py.planner.history import names_of
 from krishiv_py.planner.lineage import needed
 from krishiv_py.planner.physical import PhysicalPlan, SourceRead, lookup_tables, lookups, table_names
-from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.beginning import with_carried
 from krishiv_py.runtime.capture import (
     CapturedBatch,
@@ -43,6 +42,7 @@ from krishiv_py.runtime.session import SessionRunner
 from krishiv_py.runtime.tables import read_version, versions_at
 from krishiv_py.storage.files import read_at, store_at, write_at
 from krishiv_py.storage.local import absolute
+from krishiv_py.storage.sends.log import ReplayLog
 from krishiv_py.types import type_text
 
 _WAY_OUT: Final = (

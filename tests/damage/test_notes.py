@@ -16,10 +16,9 @@ from typing import Any, Final
 import pytest
 
 from krishiv_py import ParquetSink
+from krishiv_py.api.sender import Sender
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import MemorySource
-from krishiv_py.replay_files import open_sent
-from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.moved import follow
 from krishiv_py.runtime.checkpoint.notes import FORMAT, STATE, CheckpointNotes, CheckpointOrigin, moved_to, note_moved
 from krishiv_py.runtime.checkpoint.sparklog import (
@@ -33,8 +32,9 @@ from krishiv_py.runtime.checkpoint.sparklog import (
     trim,
 )
 from krishiv_py.runtime.outputs import claim_folder
-from krishiv_py.sender import Sender
 from krishiv_py.storage.local import DISK
+from krishiv_py.storage.sends.log import ReplayLog
+from krishiv_py.storage.sends.segments import open_sent
 from krishiv_py.testing import stream_of
 from tests.damage.kinds import kind_of
 from tests.damage.trial import flipped

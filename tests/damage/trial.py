@@ -33,8 +33,8 @@ from krishiv_py.connectors.publish import Publisher
 from krishiv_py.errors import KrishivError
 from krishiv_py.plan.durations import UNSET
 from krishiv_py.plan.running import Control
-from krishiv_py.replay_log import wall_clock_us
 from krishiv_py.runtime.controls import ControlFolder
+from krishiv_py.storage.sends.log import wall_clock_us
 from tests.connectors.sinks import SparkJsonSink
 from tests.damage.kinds import kind_of
 

@@ -21,13 +21,13 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py.replay_files import open_sent
 from krishiv_py.storage import hdfs as hdfs_client
 from krishiv_py.storage import hdfs as hdfs_module
 from krishiv_py.storage.checksums import sealed_parquet
 from krishiv_py.storage.files import store_at
 from krishiv_py.storage.hdfs import Hadoop, Hdfs
 from krishiv_py.storage.local import DISK
+from krishiv_py.storage.sends.segments import open_sent
 from krishiv_py.storage.store import Store
 from tests.hdfs.server import Server
 from tests.store_rules import file_system

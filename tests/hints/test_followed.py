@@ -27,7 +27,7 @@ from krishiv_py import Session, connectors, features, testing, windows
 from krishiv_py.api.stages.running import RunMethods
 from krishiv_py.cli.main import main
 from krishiv_py.errors import KrishivError
-from krishiv_py.redaction import redacted
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.testing import Driver, stream_of
 from scripts.docs import messages
 from tests.sql import test_hints_run as sql

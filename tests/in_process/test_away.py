@@ -20,9 +20,9 @@ from krishiv_py import MemorySink, ParquetSink, Session, SideOutputLateEventHand
 from krishiv_py.cli.main import main
 from krishiv_py.connectors import OutputBatch, TableSink
 from krishiv_py.errors import CheckpointError, KrishivError, OperatorError, SourceError
-from krishiv_py.retrying import Backoff
+from krishiv_py.failures.retrying import Backoff
+from krishiv_py.failures.transient import verdict
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
-from krishiv_py.transient import verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(tries|is tried) again")
 

@@ -30,9 +30,9 @@ from krishiv_py import (
 )
 from krishiv_py import sum as total
 from krishiv_py.plan.running import BEHIND
-from krishiv_py.replay_files import Send
-from krishiv_py.replay_log import HandedSends
 from krishiv_py.runtime.ranges.limits import Limit
+from krishiv_py.storage.sends.log import HandedSends
+from krishiv_py.storage.sends.segments import Send
 from krishiv_py.testing import Driver, stream_of
 from tests.examples import scaled
 

@@ -13,7 +13,7 @@ import pytest
 
 from krishiv_py import DeltaSink, MemorySink, ParquetSink, Session, count
 from krishiv_py.errors import CheckpointError, KrishivError
-from krishiv_py.redaction import redacted
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.runtime.savepoints import MANIFEST, Savepoint, begin_folder
 from krishiv_py.storage.checksums import checksum
 

@@ -15,7 +15,7 @@ import pytest
 from krishiv_py import MemorySink, ParquetSink, Session, count
 from krishiv_py.connectors import OutputBatch, Planned, Source, TableSink
 from krishiv_py.errors import CheckpointError, OperatorError
-from krishiv_py.transient import verdict_of_text
+from krishiv_py.failures.transient import verdict_of_text
 from tests.in_process.test_away import Flaky
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(tries|is tried) again")

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from krishiv_py import Batches, ParquetSink, Session
+from krishiv_py.api.sender import Sender
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
-from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.moved import follow
 from krishiv_py.runtime.checkpoint.sparklog import forget_unplanned, trim
-from krishiv_py.sender import Sender
+from krishiv_py.storage.sends.log import ReplayLog
 from tests.spark.conftest import DDL, per_second, row, sorted_rows
 
 SCHEMA = pa.schema([("n", pa.int64())])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from krishiv_py import MemorySink, OpenWindows, Session, StateTtlConfig, Trigger, WindowTrigger, count
-from krishiv_py.replay_log import wall_clock_us
+from krishiv_py.storage.sends.log import wall_clock_us
 from krishiv_py.testing import Driver, ManualClock
 from tests.spark.conftest import DDL, row, sorted_rows
 

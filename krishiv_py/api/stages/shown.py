@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from krishiv_py.errors import PlanError, shown
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.missing import OfOneProcess
 from krishiv_py.plan.aggregates.outputs import computed
 from krishiv_py.plan.durations import show_us
@@ -13,7 +14,6 @@ from krishiv_py.plan.expressions.expr import Expr
 from krishiv_py.plan.nodes import StageDraft, UnionSource, Watermark, source_of, stages_read
 from krishiv_py.plan.options.watermarks import MultiSourceWatermarkSpec, WatermarkSpec, lag_text, least_of
 from krishiv_py.plan.schema import RESERVED
-from krishiv_py.redaction import redacted
 
 _MOST_NAMES: Final = 6
 _LONGEST: Final = 160

@@ -20,10 +20,10 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from krishiv_py.errors import RAISED, PlanError, SourceError, failure_text, require_extra, shown
+from krishiv_py.failures.redaction import HIDDEN, is_secret, shown_settings, shown_text
+from krishiv_py.failures.transient import verdict
 from krishiv_py.plan.checks import a_function, a_path, a_text
-from krishiv_py.redaction import HIDDEN, is_secret, shown_settings, shown_text
 from krishiv_py.storage.datasets import Dataset, server_of
-from krishiv_py.transient import verdict
 
 OWNED: Final[dict[str, str]] = {
     "bootstrap.servers": "bootstrap_servers=",

@@ -20,9 +20,9 @@ from krishiv_py.connectors.tables.iceberg import place as iceberg_place
 from krishiv_py.connectors.tables.iceberg.sink import IcebergSink
 from krishiv_py.connectors.tables.keys import OP, columns, is_log
 from krishiv_py.errors import RAISED, ColumnError, PlanError, SourceError, failure_text, shown
+from krishiv_py.failures.redaction import shown_text
 from krishiv_py.plan.checks import PathLike, a_text, known_column
 from krishiv_py.plan.schema import check_key_type, time_kind
-from krishiv_py.redaction import shown_text
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.storage.files import store_at
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from krishiv_py.connectors import hive, json_texts
 from krishiv_py.connectors.sink import FileSink, FolderSink, OutputName, Sink
 from krishiv_py.connectors.tables.keys import columns
+from krishiv_py.failures.redaction import shown_text
 from krishiv_py.plan.checks import PathLike, a_path
-from krishiv_py.redaction import shown_text
 from krishiv_py.storage.local import absolute, of_this_machine
 
 

@@ -28,10 +28,10 @@ from krishiv_py.connectors.tables.keys import (
 from krishiv_py.connectors.tables.keys import create as a_create
 from krishiv_py.connectors.tables.keys import log as a_log
 from krishiv_py.errors import CheckpointError, OperatorError, PlanError, SchemaError, missing_extra, require_extra, shown
+from krishiv_py.failures.redaction import HIDDEN, is_secret, redacted
+from krishiv_py.failures.transient import verdict
 from krishiv_py.plan.checks import a_text
-from krishiv_py.redaction import HIDDEN, is_secret, redacted
 from krishiv_py.storage.datasets import Dataset
-from krishiv_py.transient import verdict
 from krishiv_py.types import storable_hint, type_text
 
 _WHOLE: Final = ("smallint", "integer", "bigint", "numeric")

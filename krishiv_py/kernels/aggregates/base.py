@@ -26,9 +26,9 @@ from krishiv_py.arrays.grouping import Spread
 from krishiv_py.arrays.ranges import Ranges, expand, portions, running
 from krishiv_py.arrays.types import Ints, Mask, NumPy, as_arrow, doubles, run_begins, whole
 from krishiv_py.errors import OperatorError, shown
+from krishiv_py.failures.redaction import shown_setting
 from krishiv_py.plan.aggregates.calls import AggCall
 from krishiv_py.plan.checks import overridden_since
-from krishiv_py.redaction import shown_setting
 
 
 @attrs.frozen(eq=False)

@@ -28,11 +28,11 @@ import pyarrow as pa
 from krishiv_py.arrays.types import Ints
 from krishiv_py.connectors.values import UnfitError, column
 from krishiv_py.errors import RAISED, failure_text, shown
+from krishiv_py.failures.redaction import HIDDEN, is_secret
 from krishiv_py.kernels.aggregates.base import AggKernel, GroupError, Rows, computes
 from krishiv_py.plan.aggregates.user import Aggregator, Udaf, partial_of
 from krishiv_py.plan.expressions.expr import Col, Expr, Field
 from krishiv_py.plan.expressions.trees import walk
-from krishiv_py.redaction import HIDDEN, is_secret
 
 _PLAIN: Final = frozenset(
     {

@@ -16,7 +16,6 @@ from urllib.parse import quote, unquote, urlparse
 from krishiv_py.errors import CheckpointError
 from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.planner.places import place_of
-from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.checkpoint.sparklog import (
     as_line,
     batches_of,
@@ -27,6 +26,7 @@ from krishiv_py.runtime.checkpoint.sparklog import (
     rewrite,
 )
 from krishiv_py.storage.files import is_local_path, store_at
+from krishiv_py.storage.sends.log import ReplayLog
 from krishiv_py.storage.store import Store
 
 _SCHEMA: Final = re.compile(r'"[^"]*(/state/[0-9]+/_stateSchema/[^"]*)"')

@@ -33,15 +33,15 @@ import pyarrow as pa
 from typing_extensions import NotRequired, TypedDict
 
 from krishiv_py.errors import CheckpointError, KrishivError, cut, shown
-from krishiv_py.replay_files import RANGE, open_sent
-from krishiv_py.replay_log import ReplayLog
+from krishiv_py.failures.transient import verdict_of_text
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import checksum, damaged, missing, sealed, unsealed
 from krishiv_py.storage.files import is_local_path, store_at
 from krishiv_py.storage.local import DISK, is_temporary
 from krishiv_py.storage.notes import in_shape, no_folder, note_in, reading
+from krishiv_py.storage.sends.log import ReplayLog
+from krishiv_py.storage.sends.segments import RANGE, open_sent
 from krishiv_py.storage.store import Store
-from krishiv_py.transient import verdict_of_text
 
 _CRC: Final = b"crc\0"
 _ENTRY: Final = '{"path":'

@@ -26,14 +26,14 @@ from krishiv_py.connectors.polling import PollBackoff
 from krishiv_py.connectors.ranges import NotedRanges, RangeSource, in_runs
 from krishiv_py.connectors.source import JsonValue, Malformed, Planned, Source
 from krishiv_py.errors import CheckpointError, SourceError, users_line
+from krishiv_py.failures.redaction import shown_text
 from krishiv_py.plan.nodes import FileSource
-from krishiv_py.redaction import shown_text
-from krishiv_py.replay_files import open_sent
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.runtime.ranges.limits import Limit
 from krishiv_py.runtime.reading import FileReader, ScannedRows, gone, shown_path
 from krishiv_py.storage.checksums import missing, sealed_parquet
 from krishiv_py.storage.files import PATTERN, File, QuietFolders, facts_of, files_at, is_local_path, store_at
+from krishiv_py.storage.sends.segments import open_sent
 from krishiv_py.storage.store import Store
 
 _NAMED: Final = 3

@@ -24,8 +24,6 @@ from krishiv_py.connectors.source import Malformed, ReadRange, Source
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource, SourceNode
 from krishiv_py.plan.running import Control
-from krishiv_py.replay_files import RANGE, open_sent
-from krishiv_py.replay_log import CONTROL, control_of, control_table, read_file
 from krishiv_py.runtime.checkpoint.lease import writable_checkpoint
 from krishiv_py.runtime.checkpoint.sparklog import entries_of, offsets_of, ranges_in_plans
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
@@ -34,6 +32,8 @@ from krishiv_py.runtime.ranges.sent import SentSource
 from krishiv_py.runtime.reading import ScannedRows
 from krishiv_py.storage.checksums import as_parquet, damaged, missing, sealed_parquet
 from krishiv_py.storage.files import store_at
+from krishiv_py.storage.sends.log import CONTROL, control_of, control_table, read_file
+from krishiv_py.storage.sends.segments import RANGE, open_sent
 
 _POSITION = b"krishiv_position"
 _ENTRY = b"krishiv_entry"

@@ -20,11 +20,10 @@ import attrs
 from krishiv_py.connectors.ranges import Backlog, NotedRanges, RangeSource, backlog_of, next_ranges, tell_finished
 from krishiv_py.connectors.source import Source
 from krishiv_py.errors import RAISED, KrishivError, SourceError, failure_text
+from krishiv_py.failures.retrying import RunningRetries
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.plan.running import Control
-from krishiv_py.replay_log import ReplayLog
-from krishiv_py.retrying import RunningRetries
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, last_finished, offsets_of
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.runtime.ranges.folders import FolderSource, PlannedNames, as_folder, check_as_planned, check_place, files_in
@@ -35,6 +34,7 @@ from krishiv_py.runtime.ranges.spark_files import FileListing
 from krishiv_py.runtime.reading import arrow_scanned, file_reader, planned_here
 from krishiv_py.storage.checksums import missing
 from krishiv_py.storage.files import store_at
+from krishiv_py.storage.sends.log import ReplayLog
 
 _MOST_BATCHES: Final = 100_000
 _MOST_S: Final = 5.0

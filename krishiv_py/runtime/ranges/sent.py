@@ -15,10 +15,10 @@ from krishiv_py.connectors.source import JsonValue, Malformed, Planned, Source
 from krishiv_py.errors import SourceError
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.nodes import MemorySource
-from krishiv_py.replay_files import WAY_OUT, Place, Send
-from krishiv_py.replay_log import HandedSends, ReplayLog
 from krishiv_py.runtime.reading import ParquetReader, ScannedRows
 from krishiv_py.storage.checksums import as_parquet, missing
+from krishiv_py.storage.sends.log import HandedSends, ReplayLog
+from krishiv_py.storage.sends.segments import WAY_OUT, Place, Send
 
 _POLL_S: Final = 0.02
 _POLL_WOKEN_S: Final = 5.0

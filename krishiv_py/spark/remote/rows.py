@@ -24,9 +24,9 @@ from krishiv_py.connectors.publish import blamed
 from krishiv_py.connectors.sink import OnRepeat, OutputBatch, Sink, TableSink
 from krishiv_py.connectors.sinks.known import ConsoleSink, MemorySink, SideOutputLateEventHandler, side_output
 from krishiv_py.errors import CheckpointError, KrishivError, OperatorError, own_type
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.plan.options.late import LateWanted, wanted_of
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.redaction import redacted
 from krishiv_py.runtime.batch import deliver
 from krishiv_py.runtime.chunk_files import NEW_CHECKPOINT
 from krishiv_py.storage.checksums import decode, encode, sealed, unsealed

@@ -30,10 +30,10 @@ from pyspark.sql.connect.session import SparkSession
 from krishiv_py.connectors.ranges import RangeSource, next_ranges
 from krishiv_py.connectors.sink import Sink
 from krishiv_py.errors import RAISED, CheckpointError, EnvironmentSetupError, KrishivError, PlanError, failure_text
+from krishiv_py.failures.retrying import RunningRetries
 from krishiv_py.plan.options.late import LateEventHandler
 from krishiv_py.plan.options.query import Batches
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.retrying import RunningRetries
 from krishiv_py.runtime.checkpoint.lease import Lease, OpenedCheckpoint, take
 from krishiv_py.runtime.checkpoint.notes import CheckpointNotes
 from krishiv_py.runtime.checkpoint.sparklog import batches_of, offsets_of

@@ -27,7 +27,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from krishiv_py.errors import EnvironmentSetupError, cut
-from krishiv_py.redaction import redacted
+from krishiv_py.failures.redaction import redacted
 from krishiv_py.spark import internals
 from krishiv_py.spark.setup.waiting import on_main_thread
 

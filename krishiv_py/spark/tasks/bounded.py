@@ -29,7 +29,6 @@ from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import FileSource, MemorySource, SourceNode
 from krishiv_py.plan.running import Control
 from krishiv_py.planner.physical import PhysicalPlan, SourceRead
-from krishiv_py.replay_log import ReplayLog
 from krishiv_py.runtime.batch import NEXT, RESULT, STAGE, OutgoingResults, StagePlace, address_of, addressed
 from krishiv_py.runtime.ranges.log import RangeReader, tokens
 from krishiv_py.runtime.reading import FileReader, ParquetReader, PathLocation, ScannedRows, arrow_scanned, file_reader
@@ -41,6 +40,7 @@ from krishiv_py.spark.storage import ShuffleFiles
 from krishiv_py.spark.tasks.failures import in_task
 from krishiv_py.spark.tasks.pack import CHUNK, LATE, NOTES, Root
 from krishiv_py.spark.tasks.rows import done, packing_of, take
+from krishiv_py.storage.sends.log import ReplayLog
 
 
 @attrs.frozen

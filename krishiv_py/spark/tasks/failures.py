@@ -26,10 +26,10 @@ from krishiv_py.errors import (
     failure_text,
     own_type,
 )
+from krishiv_py.failures.transient import PASSES, verdict, verdict_of_text
 from krishiv_py.runtime.reading import gone, shown_path
 from krishiv_py.runtime.tables import tables_of
 from krishiv_py.spark import internals
-from krishiv_py.transient import PASSES, verdict, verdict_of_text
 
 _OWN: Final = re.compile(
     r"^krishiv_py\.errors\.(\w+): (.*?)"

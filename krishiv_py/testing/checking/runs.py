@@ -11,6 +11,7 @@ import attrs
 import pyarrow as pa
 
 from krishiv_py.api.query import QueryStart
+from krishiv_py.api.sender import Sender
 from krishiv_py.connectors.sinks.known import MemorySink
 from krishiv_py.in_process.bounded import run_bounded
 from krishiv_py.in_process.core import BatchOutput, Core
@@ -24,9 +25,8 @@ from krishiv_py.plan.options.query import Batches, given_begin
 from krishiv_py.plan.running import BEHIND
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.physical import PhysicalPlan
-from krishiv_py.replay_log import ReplayLog
-from krishiv_py.sender import Sender
 from krishiv_py.storage.local import private_folder
+from krishiv_py.storage.sends.log import ReplayLog
 from krishiv_py.testing.checking.plans import ONLY_STREAM, CheckedPlan, rewritten
 from krishiv_py.testing.checking.streams import Arrivals, Row
 from krishiv_py.testing.sends import DriverInput

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from krishiv_py.errors import RAISED, OperatorError, PlanError, failure_text, require_extra, shown
+from krishiv_py.failures.redaction import HIDDEN, is_secret
 from krishiv_py.plan.checks import PathLike, a_path, a_text, setting
-from krishiv_py.redaction import HIDDEN, is_secret
 from krishiv_py.storage.local import absolute
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from krishiv_py.connectors.tables.keys import (
     net_changes,
 )
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SchemaError, shown, unknown_column
+from krishiv_py.failures.redaction import shown_settings, shown_text
 from krishiv_py.plan.durations import Duration, to_us
-from krishiv_py.redaction import shown_settings, shown_text
 from krishiv_py.storage import datasets
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import storable_hint, type_text

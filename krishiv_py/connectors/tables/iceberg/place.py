@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from krishiv_py.connectors.tables.delta.place import options
 from krishiv_py.errors import PlanError, failure_text, require_extra
+from krishiv_py.failures.redaction import HIDDEN, is_secret, redacted
 from krishiv_py.plan.checks import a_text
-from krishiv_py.redaction import HIDDEN, is_secret, redacted
 from krishiv_py.storage.datasets import Dataset, files_at, server_of
 
 COMPACTED: Final = "krishiv.compaction"

@@ -29,7 +29,7 @@ from krishiv_py.connectors.tables.keys import (
 )
 from krishiv_py.connectors.tables.keys import create as a_create
 from krishiv_py.errors import RAISED, KrishivError, OperatorError, PlanError, SchemaError, require_extra, shown
-from krishiv_py.redaction import shown_settings
+from krishiv_py.failures.redaction import shown_settings
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import storable_hint, type_text
 

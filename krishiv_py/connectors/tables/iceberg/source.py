@@ -32,9 +32,9 @@ from krishiv_py.connectors.tables.source import (
     with_feed,
 )
 from krishiv_py.errors import RAISED, KrishivError, PlanError, SourceError, shown
+from krishiv_py.failures.redaction import shown_settings
 from krishiv_py.plan.checks import Setting
 from krishiv_py.plan.schema import as_schema
-from krishiv_py.redaction import shown_settings
 from krishiv_py.storage.datasets import Dataset
 from krishiv_py.types import normal_type
 

@@ -1,7 +1,7 @@
 """A memory stream on disk, so that a restarted query can replay it: each send is a parquet file, or a part of a segment.
 
-A session in process begins a stream in segments (:mod:`krishiv_py.replay_files`), one on Spark a stream of parquet files,
-which Spark itself can read. A stream stays what it began as, and both engines read and write both.
+A session in process begins a stream in segments (:mod:`~krishiv_py.storage.sends.segments`), one on Spark a stream of
+parquet files, which Spark itself can read. A stream stays what it began as, and both engines read and write both.
 
 Names of files are the order: twelve digits, one number a send. Control files carry a watermark instead of rows: an explicit
 advance, or the end of input. Every file holds its checksum, and the file ``_krishiv_spool`` says which numbers there are, so
@@ -27,7 +27,10 @@ import pyarrow as pa
 from krishiv_py.errors import CheckpointError, SenderClosedError, SpoolError
 from krishiv_py.plan.durations import END_OF_TIME
 from krishiv_py.plan.running import Control
-from krishiv_py.replay_files import (
+from krishiv_py.storage.checksums import as_parquet, damaged, missing, sealed_parquet
+from krishiv_py.storage.local import DISK, create, has_locks, locked, sync, take_name
+from krishiv_py.storage.notes import no_folder
+from krishiv_py.storage.sends.segments import (
     ENDING,
     INDEX_BYTES,
     WAY_OUT,
@@ -39,9 +42,6 @@ from krishiv_py.replay_files import (
     opened,
     read_index,
 )
-from krishiv_py.storage.checksums import as_parquet, damaged, missing, sealed_parquet
-from krishiv_py.storage.local import DISK, create, has_locks, locked, sync, take_name
-from krishiv_py.storage.notes import no_folder
 
 CONTROL: Final = "__krishiv_control_us"
 _CONTROL_SCHEMA: Final = pa.schema(

@@ -16,15 +16,15 @@ import attrs
 import pyarrow as pa
 from typing_extensions import TypeVar
 
-from krishiv_py.ending import ClosedAtEnd
 from krishiv_py.errors import SenderClosedError, SessionClosedError, SpoolError
 from krishiv_py.kernels import prepare
 from krishiv_py.missing import OfOneProcess
 from krishiv_py.plan.checks import a_text
 from krishiv_py.plan.durations import END_OF_TIME, TimePoint, time_point_us
 from krishiv_py.plan.running import Control
-from krishiv_py.replay_files import Send
-from krishiv_py.replay_log import ReplayLog, closed_text, wall_clock_us
+from krishiv_py.storage.ending import ClosedAtEnd
+from krishiv_py.storage.sends.log import ReplayLog, closed_text, wall_clock_us
+from krishiv_py.storage.sends.segments import Send
 
 
 @attrs.frozen(eq=False)

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 import attrs
 
-from krishiv_py.transient import verdict
+from krishiv_py.failures.transient import verdict
 
 T = TypeVar("T")
 RETRY_S: Final = 60.0
