@@ -18,6 +18,8 @@ name                                  kind     meaning
 ``close_key_dropped_total``           counter  windows (look-back windows: rows) dropped by ``close_key``
 ``duplicate_events_total``            counter  rows that ``drop_duplicates`` did not let pass
 ``limited_rows_total``                counter  rows refused by ``max_rows_per_window``, or ``max_rows_per_key`` of a join
+``dropped_changes_total``             counter  changes of tables that changed nothing, by ``reason``
+``unmatched_events_total``            counter  rows of joins without a partner
 ``limited_results_total``             counter  look-back results over the newest ``max_rows_per_key`` rows of their range only
 ``function_calls_total``              counter  rows and timers that process functions were called for
 ``failed_function_calls_total``       counter  calls of process functions that raised, and were undone
@@ -183,6 +185,14 @@ def _refused(progress: Progress) -> dict[str, float]:
     return refused
 
 
+REASONS_OF_CHANGES: Final = ("stale", "refused_changes", "unknown_delete", "expired")
+"""Counters of changes of tables that changed nothing."""
+
+
+def _dropped_changes(progress: Progress) -> dict[str, float]:
+    return {reason: progress.counters[reason] for reason in REASONS_OF_CHANGES if reason in progress.counters}
+
+
 def _by_source(progress: Progress) -> dict[str, float]:
     marks = progress.source_watermarks_us.items()
     return {redacted(source): seconds(us) for source, us in marks if source}  # the only one has no name
@@ -235,6 +245,8 @@ SHOWN: Final = (
     _counted("ttl_dropped", "Windows (look-back windows: rows) dropped with their key", "ttl_dropped", always=False),
     _counted("close_key_dropped", "Windows (look-back windows: rows) dropped by close_key", "close_key_dropped", always=False),
     _counted("duplicate_events", "Rows that drop_duplicates did not let pass", "duplicates", always=False),
+    MetricSamples("dropped_changes", "Changes of tables that changed nothing", "counter", _dropped_changes, "reason"),
+    _counted("unmatched_events", "Rows of joins without a partner", "unmatched", always=False),
     _counted("limited_rows", "Rows refused by max_rows_per_window, or by max_rows_per_key of a join", "limited", always=False),
     _counted("limited_results", "Results over the newest max_rows_per_key rows only", "limited_results", always=False),
     _counted("function_calls", "Rows and timers that process functions were called for", "calls", always=False),
