@@ -270,6 +270,8 @@ def _check_adding(plan: PhysicalPlan, output: OutputPlan, sink: str) -> None:
         return
     results = _results_of(plan, output)
     telling = [next((n for n in output.schema.names if _tells(results, n, p)), None) for p in results.parts or ()]
+    if results.parts == ():  # one row, which any of its columns tells
+        telling = [name for name in output.schema.names if name != OP][:1]
     named = _listed([name for name in telling if name is not None]) if telling and None not in telling else "[...]"
     raise PlanError(
         f"{sink} adds rows, and these results change",

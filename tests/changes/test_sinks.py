@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import random
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -251,3 +252,19 @@ def test_sinks_that_only_add_refuse_results_that_change(tmp_path: Path) -> None:
     Driver(TOTALS, sink=CsvSink(str(tmp_path / "csv")))  # files keep the changes, with `op`
     Driver(TOTALS, sink=MemorySink())
     assert not (tmp_path / "t").exists()
+
+
+def test_a_total_of_all_rows_is_written_by_any_of_its_columns(tmp_path: Path) -> None:
+    """There is one row, so a key that changes tells it as well."""
+    with Session.in_process() as session:
+        stream, sender = session.memory_stream("shop string, amount bigint, op string")
+        total = stream.from_changelog("log", key="shop").agg(count())
+        with pytest.raises(PlanError, match=r'pass key=\["count"\]'):
+            total.start(SqliteSink(tmp_path / "t.db", "t"))
+        query = total.start(SqliteSink(tmp_path / "t.db", "t", key=["count"]))
+        for shop in "abc":
+            sender.send([{"shop": shop, "amount": 1, "op": "+I"}])
+            query.process_all_available()
+        query.stop()
+    with sqlite3.connect(tmp_path / "t.db") as database:
+        assert database.execute("SELECT * FROM t").fetchall() == [(3,)]
