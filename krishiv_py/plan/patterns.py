@@ -424,8 +424,8 @@ class Prev(Aggregate):
     """The value of the row of the same key so many rows before, or after where that is negative."""
 
     _called: ClassVar[str] = "a value of the row before"
-    _is_of: ClassVar[str] = "prev is the value of another row"
-    _belongs: ClassVar[str] = 'write .key_by("user").with_previous(before=prev("price")), or use it in a pattern'
+    _is_of: ClassVar[str] = "prev and next are values of other rows"
+    _belongs: ClassVar[str] = 'write .key_by("user").with_previous(before=prev("price")), or use prev in a pattern'
     arg: Expr
     rows: int = 1
 

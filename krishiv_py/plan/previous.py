@@ -45,7 +45,6 @@ class PreviousRows(Operation):
     kind: ClassVar[str] = "previous"
     nature: ClassVar[OperationTraits] = OperationTraits("Previous")
     remembers: ClassVar[bool] = True
-    waiting: ClassVar[tuple[str, str]] = ("nothing waits: all rows are settled", "rows wait until no row before them can come")
     late_by: ClassVar[LateBy] = "time"
     time: str
     columns: tuple[tuple[str, Expr], ...]
@@ -57,6 +56,15 @@ class PreviousRows(Operation):
     def ahead(self) -> int:
         """Return for how many rows of its key a row waits."""
         return max([0, *(-node.rows for _, node in self.before)])
+
+    @property
+    def waiting(self) -> tuple[str, str]:  # type: ignore[override]
+        """Return what waits, without rows that are not settled and with them."""
+        unsettled = "rows wait until no row before them can come"
+        if not self.ahead:
+            return "nothing waits: all rows are settled", unsettled
+        last = "the last row of each key waits" if self.ahead == 1 else f"the last {self.ahead} rows of each key wait"
+        return f"{last} for the rows after", f"{unsettled}, and {last} for the rows after"
 
     @property
     def by_clock(self) -> bool:  # type: ignore[override]

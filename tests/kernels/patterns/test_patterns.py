@@ -396,7 +396,7 @@ def test_rows_that_cannot_begin_a_match_leave_no_state() -> None:
         (lambda s: s.match(A.times(3, 2)), "`most` is below `least`"),
         (lambda s: s.match(step("a b")), "a step is named by one word"),
         (lambda s: s.tumbling_window(5).agg(last("v", 1)), "offset"),
-        (lambda s: s.match(A).filter(prev("v") > 1), "prev is the value of another row"),
+        (lambda s: s.match(A).filter(prev("v") > 1), "prev and next are values of other rows"),
         (lambda s: s.match(step("S", prev(prev("v")) > 1)), "prev takes columns of one row"),
     ],
 )

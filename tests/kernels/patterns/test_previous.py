@@ -88,6 +88,12 @@ def test_a_row_waits_for_the_next_one_and_is_late_nowhere() -> None:
     assert driver.counters["late"] == 0
 
 
+def test_who_asks_why_hears_of_rows_that_wait_for_the_next_one() -> None:
+    driver = Driver(_plan(then=next("v"), last=next("v", 2)))
+    driver.send([{"k": "a", "at": 1, "c": "", "v": 1}, {"k": "a", "at": 50, "c": "", "v": 1}])
+    assert "the last 2 rows of each key wait for the rows after" in str(driver.why_not_fired())
+
+
 def _after(session: Session, folder: Any) -> None:
     draw = random.Random(7)
     batches = [[{"k": draw.choice("abc"), "at": 10 * n + m, "c": "", "v": m} for m in range(9)] for n in range(6)]
