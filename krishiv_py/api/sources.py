@@ -558,7 +558,7 @@ class RangedSources:
             What delta-rs needs to reach an object store. Secrets are not shown.
         lane, order : str, optional
             For an archive of a topic that is not streaming: the columns with the lane of a row, and with its place in it, as of
-            :meth:`read_parquet`. A table has no order of its own, so ``clock="row"`` needs them.
+            :meth:`~krishiv_py.Session.read_parquet`. A table has no order of its own, so ``clock="row"`` needs them.
 
         Raises
         ------
@@ -645,7 +645,7 @@ class RangedSources:
             How many tasks read at once; by default one for each core of this machine.
         lane, order : str, optional
             For an archive of a topic that is not streaming: the columns with the lane of a row, and with its place in it, as of
-            :meth:`read_parquet`. A table has no order of its own, so ``clock="row"`` needs them.
+            :meth:`~krishiv_py.Session.read_parquet`. A table has no order of its own, so ``clock="row"`` needs them.
 
         Raises
         ------

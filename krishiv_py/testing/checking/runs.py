@@ -22,7 +22,7 @@ from krishiv_py.kernels.prepare import refused_rows
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
 from krishiv_py.plan.nodes import MemorySource
 from krishiv_py.plan.options.query import Batches, given_begin
-from krishiv_py.plan.running import BEHIND
+from krishiv_py.plan.running import BEHIND, counts_of
 from krishiv_py.planner.cut import StagePlan
 from krishiv_py.planner.physical import PhysicalPlan
 from krishiv_py.storage.local import private_folder
@@ -149,7 +149,7 @@ def ran(
 def _ran(core: Core, steps: list[tuple[dict[int, int], BatchOutput]]) -> RunOutput:
     results = {o.name: [row for _, out in steps for row in out.results[o.name].to_pylist()] for o in core.plan.outputs}
     late = {s.spec.name: [row for _, out in steps for row in out.late[n].to_pylist()] for n, s in enumerate(core.stages)}
-    return RunOutput(results, late, {s.spec.name: dict(s.counters) for s in core.stages}, steps)
+    return RunOutput(results, late, {s.spec.name: counts_of(s.counters) for s in core.stages}, steps)
 
 
 def _tables(plan: CheckedPlan, arrivals: Arrivals) -> dict[str, pa.RecordBatch]:
