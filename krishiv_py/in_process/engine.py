@@ -748,9 +748,8 @@ class Engine:
         for number, stage in enumerate(core.stages):
             sizes = stage.open_windows, stage.open_rows, stage.nbytes
             name = "0" if number == self._plan.last else f"0{STAGE}{number}"
-            reports[name] = Report(
-                dict(stage.counters), *sizes, given=dict(stage.left), timers=stage.timers, held_rows=stage.held_rows
-            )
+            timers, held_rows = stage.pending()
+            reports[name] = Report(dict(stage.counters), *sizes, given=dict(stage.left), timers=timers, held_rows=held_rows)
         sources = core.clocks.reached if self._plan.keeps_ledger else {}
         ledger.take(batch_id, reports, core.in_force, sources, whole=True)
         ledger.advances, ledger.moved_us = core.advances, dict(core.moved_us)

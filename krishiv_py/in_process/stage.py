@@ -254,15 +254,12 @@ class ProcessStage:
         """Return how many windows are open."""
         return self.spec.operation.open_windows(bucket.open_windows for bucket in self.buckets)
 
-    @property
-    def timers(self) -> int:
-        """Return how many deadlines are pending."""
-        return sum(bucket.timers for bucket in self.buckets)
-
-    @property
-    def held_rows(self) -> int:
-        """Return how many rows are not settled."""
-        return sum(bucket.held_rows for bucket in self.buckets)
+    def pending(self) -> tuple[int, int]:
+        """Return how many deadlines are pending, and how many rows are not settled."""
+        first, *others = self.buckets
+        if not others:
+            return first.timers, first.held_rows
+        return sum(bucket.timers for bucket in self.buckets), sum(bucket.held_rows for bucket in self.buckets)
 
     @property
     def open_rows(self) -> int:
@@ -401,6 +398,7 @@ class ProcessStage:
 
     def progress(self, batch_id: int, watermark_us: int, sources_us: dict[str, int]) -> Progress:
         """Return the progress of the stage."""
+        timers, held_rows = self.pending()
         return Progress(
             batch_id=batch_id,
             watermark_us=watermark_us,
@@ -409,8 +407,8 @@ class ProcessStage:
             counters=counts_of(self.counters),
             open_windows=self.open_windows,
             open_rows=self.open_rows,
-            timers=self.timers,
-            held_rows=self.held_rows,
+            timers=timers,
+            held_rows=held_rows,
             call_seconds=call_seconds_of(self.counters),
             state_bytes=self.nbytes,
             firings=self.counters[FIRINGS],

@@ -231,7 +231,7 @@ class MatchMethods(OptionMethods):
         fields = pa.schema([pa.field(name, values.measure_type(MatchExpr(expr), known)) for name, expr in made])
         order, time = _ordering(order_by, schema, "with_previous"), self._draft.input.column
         if KNOWN in (*schema.names, *columns) and any(node.rows < 0 for _, node in reader.before):
-            hint = f'give it another name: .rename({KNOWN}="then")' if KNOWN in schema.names else "give it another name"
+            hint = f'give it another name: .rename({KNOWN}="known")' if KNOWN in schema.names else "give it another name"
             raise ColumnError("a column is called like the event time of rows that wait", got=shown(KNOWN), hint=hint)
         return self._results(self._draft.doing(PreviousRows(time, tuple(made), tuple(reader.before), fields, order)))
 
