@@ -554,7 +554,7 @@ class PostgresSink(TransactionalSink):
 
     @property
     def title(self) -> str:
-        """Its kind and its table."""
+        """Return its kind and its table."""
         return f"PostgresSink {self.table}"
 
     def dataset(self) -> Dataset:

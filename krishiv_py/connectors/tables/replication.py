@@ -66,7 +66,7 @@ def lsn_number(text: str) -> int:
 
 
 @attrs.define(eq=False)
-class _Open:
+class _Connections:
     """Holds the connections of the driver: one for questions, and that of the snapshot of the first batch.
 
     They stay behind when a source is sent to a task.
@@ -76,8 +76,8 @@ class _Open:
     snapshot: Any = None
     seen: int = -1
 
-    def __reduce__(self) -> tuple[type[_Open], tuple[()]]:
-        return _Open, ()
+    def __reduce__(self) -> tuple[type[_Connections], tuple[()]]:
+        return _Connections, ()
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -108,7 +108,7 @@ class PostgresChanges(Source):
     on_truncate: OnTruncate
     until: int | None = None
     poll_seconds: float = 0.2
-    _open: _Open = attrs.field(factory=_Open, init=False, repr=False)
+    _connections: _Connections = attrs.field(factory=_Connections, init=False, repr=False)
 
     @property
     def _called(self) -> str:
@@ -146,7 +146,7 @@ class PostgresChanges(Source):
         begin, end, ranges = self._confirmed(connection), 0, list[JsonValue]()
         if self.starting == "earliest":
             self._drop_snapshot()
-            snapshot = self._open.snapshot = connected(self.database)
+            snapshot = self._connections.snapshot = connected(self.database)
             snapshot.autocommit = False
             snapshot.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             ranges.append({"snapshot": snapshot.execute("SELECT PG_EXPORT_SNAPSHOT()").fetchone()[0]})
@@ -167,7 +167,7 @@ class PostgresChanges(Source):
             return None
         connection = self._connection()
         now = _log_end(connection)
-        if now == self._open.seen:
+        if now == self._connections.seen:
             return None
         confirmed = self._confirmed(connection)
         if confirmed > begin:
@@ -182,7 +182,7 @@ class PostgresChanges(Source):
         end, changed = self._peeked(connection, begin, min(now, self.until or now), most)
         if changed and end > begin:
             return Planned(self._position(end), [{"begin": begin, "end": end}])
-        self._open.seen = now
+        self._connections.seen = now
         if now - begin > _QUIET_BYTES and self.until is None:  # an empty batch, after which the slot goes on
             return Planned(self._position(now), [{"begin": begin, "end": now}])
         return None
@@ -193,11 +193,11 @@ class PostgresChanges(Source):
         query = (
             f"SELECT MAX(lsn) FILTER (WHERE {kind} = {pgoutput.COMMIT})::text, BOOL_OR({kind} IN (73, 85, 68, 84)) FROM {_PEEK}"
         )
-        given = self._given(lsn_text(upto), most)
-        end, many = self._patiently(lambda: connection.execute(query, given).fetchone())
+        parameters = self._parameters(lsn_text(upto), most)
+        end, many = self._patiently(lambda: connection.execute(query, parameters).fetchone())
         return (begin if end is None else max(begin, lsn_number(end))), bool(many)
 
-    def _given(self, upto: str, most: int | None) -> dict[str, Any]:
+    def _parameters(self, upto: str, most: int | None) -> dict[str, Any]:
         quoted = self.publication.replace('"', '""')
         return {"slot": self.slot, "upto": upto, "most": most, "publication": f'"{quoted}"'}
 
@@ -205,9 +205,9 @@ class PostgresChanges(Source):
         return {"system": self.system, "slot": self.slot, "lsn": lsn}
 
     def _connection(self) -> Any:
-        if self._open.connection is None or self._open.connection.closed:
-            self._open.connection = connected(self.database)
-        return self._open.connection
+        if self._connections.connection is None or self._connections.connection.closed:
+            self._connections.connection = connected(self.database)
+        return self._connections.connection
 
     def _confirmed(self, connection: Any) -> int:
         """Return up to where the slot is read.
@@ -247,7 +247,7 @@ class PostgresChanges(Source):
         """Let the slot go on: what it had up to here is in a batch that is committed."""
         assert isinstance(position, dict)
         self._drop_snapshot()
-        self._open.seen = -1
+        self._connections.seen = -1
         with contextlib.suppress(driver().Error, KrishivError):  # it goes on with the next batch
             query = "SELECT PG_REPLICATION_SLOT_ADVANCE(%s, %s::pg_lsn)"
             connection, lsn = self._connection(), position["lsn"]
@@ -256,9 +256,9 @@ class PostgresChanges(Source):
                 self._patiently(lambda: connection.execute(query, (self.slot, lsn_text(lsn))).fetchone())
 
     def _drop_snapshot(self) -> None:
-        if self._open.snapshot is not None:
-            self._open.snapshot.close()
-        self._open.snapshot = None
+        if self._connections.snapshot is not None:
+            self._connections.snapshot.close()
+        self._connections.snapshot = None
 
     def _patiently(self, call: Callable[[], Any]) -> Any:
         until = time.monotonic() + _WAITS_SECONDS
@@ -347,7 +347,7 @@ class PostgresChanges(Source):
     def _changed_rows(self, connection: Any, begin: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         cursor = connection.cursor(binary=True)
         query = f"SELECT (lsn - '0/0')::bigint, data FROM {_PEEK}"
-        rows = self._patiently(lambda: cursor.execute(query, self._given(lsn_text(end), None)).fetchall())
+        rows = self._patiently(lambda: cursor.execute(query, self._parameters(lsn_text(end), None)).fetchall())
         if self._confirmed(connection) > begin:
             got = f"slot {self.slot} was at {lsn_text(begin)}"
             raise SourceError("changes of a batch are gone from the slot", got=got, hint=f"{AGAIN} and an empty target")

@@ -135,7 +135,7 @@ class SqliteSink(TransactionalSink):
 
     @property
     def title(self) -> str:
-        """Its kind and its table."""
+        """Return its kind and its table."""
         return f"SqliteSink {self.table}"
 
     def dataset(self) -> Dataset:

@@ -97,13 +97,13 @@ class RulesOperator(JoinOperator):
         due = lefts.load(passed, horizon)
         table, unmatched = self.layout.result_schema.empty_table(), 0
         if due is not None:
-            table, unmatched = self._given(rules.everything(), due.combine_chunks())
+            table, unmatched = self._results_of(rules.everything(), due.combine_chunks())
         lefts.pass_by(horizon)
         lefts.forget(horizon)
         if horizon == END_OF_TIME:
             rules.clear()
         elif fresh.num_rows:
-            kept = self._kept(rules.everything(), horizon)
+            kept = self._changes_from(rules.everything(), horizon)
             rules.clear()
             rules.append(kept)
         wakeup = lefts.next_waiting
@@ -154,7 +154,7 @@ class RulesOperator(JoinOperator):
         last = np.append((of[1:] != of[:-1]) | (times[1:] != times[:-1]), np.ones(min(len(of), 1), np.bool_))
         return pick(rows, order[last]), of[last], times[last]
 
-    def _kept(self, rows: pa.Table, horizon: int) -> pa.Table:
+    def _changes_from(self, rows: pa.Table, horizon: int) -> pa.Table:
         """Return the changes that count for rows from `horizon` on."""
         rows, of, times = self._ordered(rows)
         followed = np.append((of[1:] == of[:-1]) & (times[1:] <= horizon), np.zeros(min(len(of), 1), np.bool_))
@@ -168,7 +168,7 @@ class RulesOperator(JoinOperator):
         some = np.flatnonzero(up & (times <= last) & (ends > first))
         return _Versions(pick(rows, some), times[some], ends[some])
 
-    def _given(self, rules: pa.Table, due: pa.Table) -> tuple[pa.Table, int]:
+    def _results_of(self, rules: pa.Table, due: pa.Table) -> tuple[pa.Table, int]:
         """Return the results of rows, and how many of them are not given as no rule holds."""
         due = pick(due, stable_order(due[TIME].to_numpy()))
         times = due[TIME].to_numpy()

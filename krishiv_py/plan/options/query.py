@@ -67,11 +67,11 @@ class StateTtlConfig:
         return to_us(self.ttl, "ttl")
 
     @clock.validator
-    def _known(self, _attribute: object, value: str) -> None:
+    def _check_clock(self, _attribute: object, value: str) -> None:
         one_of(value, "clock", ("event", "processing"))
 
     @on_expiry.validator
-    def _known_expiry(self, _attribute: object, value: str) -> None:
+    def _check_expiry(self, _attribute: object, value: str) -> None:
         one_of(value, "on_expiry", ("retract", "keep"))
 
     def __init__(
