@@ -75,7 +75,7 @@ _OF_NODES: Final[dict[str, str]] = {
 SAID: Final = frozenset(
     {
         *("coalesce", "flatten", "ignore_nulls", "is_length", "negate", "null_if_pos_overflow"),
-        *("null_propagation", "preserve_end_of_month", "safe", "big_int", "nulls_excluded"),
+        *("null_propagation", "preserve_end_of_month", "safe", "big_int", "nulls_excluded", "zero_start"),
     }
 )
 """Parts of calls that say what Spark does in any case; and that a condition is negated."""
