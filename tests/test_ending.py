@@ -24,7 +24,8 @@ from krishiv_py import PlanError, own_process
 
 PROGRAM = """
 import atexit, sys, threading, time
-from krishiv_py import ending, own_process
+from krishiv_py import own_process
+from krishiv_py.storage import ending
 from krishiv_py.storage.local import new_folder
 how = sys.argv[1]
 class Runs:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import DeltaSink, JsonSink, MemorySink, ParquetSink, Session, SessionBuilder, count, lineage
+from krishiv_py import DeltaSink, JsonSink, MemorySink, ParquetSink, Session, SessionBuilder, SqliteSink, count, lineage
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.connectors import delta_source
 from krishiv_py.connectors.kafka.client import connection
@@ -115,6 +115,7 @@ CALLS: Final[dict[str, tuple[str, Callable[[Session, Path, Any], object]]]] = {
     "FeatureLog(path)": ("new", lambda _s, _h, p: FeatureLog(p, key="user", at="at").path),
     "JsonSink(path)": ("new", lambda _s, _h, p: JsonSink(p).path),
     "ParquetSink(path)": ("new", lambda _s, _h, p: ParquetSink(p).path),
+    "SqliteSink(path)": ("new", lambda _s, _h, p: SqliteSink(p, "t").path),
     "Query.savepoint(path)": ("new", lambda s, _h, p: saved(s, p)),
     "RunMethods.explain(against)": ("checkpoint", lambda s, _h, p: counts(s).explain(against=p)),
     "RunMethods.start(checkpoint)": ("checkpoint", lambda s, _h, p: started(s, p)),
