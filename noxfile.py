@@ -13,6 +13,9 @@ import nox
 
 PYTHON = sys.executable  # also when nox is called by its path, without an activated environment
 
+ALL = ("-m", "slow or not slow")
+"""Long forms, too, and every case of what the ordinary run has one case in some of."""
+
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["check"]
 
@@ -103,13 +106,14 @@ def answers(session: nox.Session) -> None:
     Half an hour; the contrast with the clock of batches is a test of its own, ``-- -k batches``, of two minutes.
     """
     many = {"KRISHIV_EVENTS": os.environ.get("KRISHIV_EVENTS", "2000000")}
-    session.run(PYTHON, "-m", "pytest", "-s", "tests/kafka/test_same_answer.py", *session.posargs, env=many)
+    session.run(PYTHON, "-m", "pytest", "-s", "tests/kafka/test_same_answer.py", *ALL, *session.posargs, env=many)
 
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Wrong calls, texts and batches: 50 000 of each kind, on the driver."""
-    session.run(PYTHON, "-m", "pytest", "tests/fuzz", "-n", "2", *session.posargs, env={"KRISHIV_EXAMPLES": "50000"})
+    many = {"KRISHIV_EXAMPLES": "50000"}
+    session.run(PYTHON, "-m", "pytest", "tests/fuzz", "-n", "2", *ALL, *session.posargs, env=many)
 
 
 @nox.session
@@ -134,9 +138,7 @@ def goldens(session: nox.Session, engine: str) -> None:
 @nox.session
 def engines(session: nox.Session) -> None:
     """The three engines beside one another: nine queries a seed, with ten seeds, of which nine are random."""
-    session.run(
-        PYTHON, "-m", "pytest", "tests/engines", "-m", "slow or not slow", *session.posargs, env={"KRISHIV_EXAMPLES": "400"}
-    )
+    session.run(PYTHON, "-m", "pytest", "tests/engines", *ALL, *session.posargs, env={"KRISHIV_EXAMPLES": "400"})
 
 
 MATRIX = (
@@ -259,7 +261,7 @@ def soak(session: nox.Session) -> None:
 
 @nox.session
 def slow(session: nox.Session) -> None:
-    """The long forms of tests whose short ones are in the ordinary run: more restarts, more plans that are rescaled."""
+    """What the ordinary run leaves out: long forms of tests, and the other cases of tests of which it has one in some."""
     session.run(PYTHON, "-m", "pytest", "tests", "-m", "slow", *session.posargs)
 
 
@@ -267,10 +269,10 @@ def slow(session: nox.Session) -> None:
 def crash(session: nox.Session) -> None:
     """Twenty kills -9 at random moments for each kind of window, and over buckets, and 40 of a total into PostgreSQL.
 
-    The ordinary run has one, and four.
+    The ordinary run has one, and two.
     """
     where = session.posargs or ["tests/crash", "tests/objectstore", "tests/gcs"]
-    session.run(PYTHON, "-m", "pytest", *where, env={"KRISHIV_KILLS": "20"})
+    session.run(PYTHON, "-m", "pytest", *ALL, *where, env={"KRISHIV_KILLS": "20"})
     if not session.posargs:
         session.run(PYTHON, "-m", "pytest", "tests/changes/test_kills.py", env={"KRISHIV_KILLS": "40"})
 
@@ -282,16 +284,16 @@ def kills(session: nox.Session) -> None:
     Three hundred more are of ``krishiv run`` in process; ``-- -k in_process`` runs these alone.
     """
     environment = {"KRISHIV_KILLS": os.environ.get("KRISHIV_KILLS", "100")}
-    session.run(PYTHON, "-m", "pytest", "-s", "tests/kills", *session.posargs, env=environment)
+    session.run(PYTHON, "-m", "pytest", "-s", "tests/kills", *ALL, *session.posargs, env=environment)
 
 
 @nox.session
 def cluster(session: nox.Session) -> None:
     """Every kind of query on a standalone cluster, a worker and the driver killed; the ordinary run has golden cases alone."""
-    session.run(PYTHON, "-m", "pytest", "tests/cluster", *session.posargs, env={"KRISHIV_CLUSTER": "long"})
+    session.run(PYTHON, "-m", "pytest", "tests/cluster", *ALL, *session.posargs, env={"KRISHIV_CLUSTER": "long"})
 
 
 @nox.session
 def damage(session: nox.Session) -> None:
     """Every kind of file of a checkpoint damaged in every way, for about an hour; the ordinary run has what a query needs."""
-    session.run(PYTHON, "-m", "pytest", "tests/damage", *session.posargs, env={"KRISHIV_DAMAGE": "long"})
+    session.run(PYTHON, "-m", "pytest", "tests/damage", *ALL, *session.posargs, env={"KRISHIV_DAMAGE": "long"})

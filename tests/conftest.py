@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -31,9 +32,20 @@ LOCAL: list[Session] = []
 """The local Spark of this process, when it has begun."""
 
 
+@pytest.hookimpl(tryfirst=True)  # what is slow is left out in a hook of pytest's own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a JVM. Each of the two processes has one: queries wait much of their time."""
+    """Mark what needs a JVM, and what is slow as one of many cases.
+
+    Each of the two processes has a JVM: queries wait much of their time.
+    """
+    cases: Counter[str] = Counter()
     for item in items:
+        share = item.get_closest_marker("one_in")
+        if share is not None:
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % share.args[0]:
+                item.add_marker(pytest.mark.slow)
+            cases[test] += 1
         if "session" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
 

@@ -68,6 +68,7 @@ def change(database: Database, draw: random.Random) -> None:
         database.message("hello")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_topic_is_the_table_of_the_database(partitions: int, broker: Broker, topic: Topic, tmp_path: Path) -> None:
     for seed in range(scaled(2)):

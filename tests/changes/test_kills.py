@@ -15,7 +15,7 @@ from tests.changes.dying_job import PLACES
 from tests.kernels.changes.reference import Content, Rows, grouped
 from tests.tables.server import Server
 
-KILLS = int(os.environ.get("KRISHIV_KILLS", "4"))  # `nox -s crash` sets 40
+KILLS = int(os.environ.get("KRISHIV_KILLS", "2"))  # `nox -s crash` sets 40
 FILES = 12
 
 

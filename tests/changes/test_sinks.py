@@ -136,6 +136,7 @@ def run(query: Query, table: Held, folder: Path, draw: random.Random) -> None:
         running.stop()
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("kind", LOCAL)
 @pytest.mark.parametrize("seed", range(scaled(2)))
@@ -150,6 +151,7 @@ def test_a_table_of_postgresql_holds_the_content(name: str, server: Server, tabl
         run(QUERIES[name], made, tmp_path / str(seed), random.Random(f"{name} {seed}"))
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("kind", [held.kafka_upserts, held.kafka_log])
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_topic_holds_the_content(

@@ -16,6 +16,7 @@ _CASES: Final = int(os.environ.get("KRISHIV_EXAMPLES", "16"))
 _SEED: Final = int(os.environ.get("KRISHIV_SEED", "20"))
 
 
+@pytest.mark.one_in(43)
 @pytest.mark.parametrize(("name", "clock"), [(name, clock) for name in PLANS for clock in ("batch", "row")])
 def test_a_correct_plan_passes(name: str, clock: RowsClock) -> None:
     report = check(PLANS[name](clock), cases=_CASES, seconds=3_600, seed=_SEED, keep=None)
@@ -36,6 +37,7 @@ def test_a_touching_session_is_checked_away_from_its_edge(clock: RowsClock) -> N
     assert (report.laws["cut"] > _CASES // 2) == (clock == "row")
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("name", TABLES)
 def test_a_correct_plan_of_tables_passes(name: str) -> None:
     report = check(TABLES[name](), cases=_CASES, seconds=3_600, seed=_SEED, keep=None)

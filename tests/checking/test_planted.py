@@ -38,6 +38,7 @@ FOUND: dict[str, tuple[Callable[[], Any], tuple[str, ...], int]] = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("fault", FOUND)
 def test_a_planted_fault_is_found_and_small(fault: str, seed: int) -> None:

@@ -266,6 +266,7 @@ _PARTS += [
 ]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("type_", ["int8", "int64", "float32", "float64", "bool", "date32", "utc", "local", "decimal"], ids=str)
 def test_a_field_is_what_it_is_alone(type_: str) -> None:
     more = {"utc": pa.timestamp("us", "UTC"), "local": pa.timestamp("us"), "decimal": pa.decimal128(6, 2)}
@@ -308,6 +309,7 @@ def _read(data: bytes) -> tuple[list[str], list[tuple[int, str, str]]]:
     return rows, bad
 
 
+@pytest.mark.one_in(19)
 @pytest.mark.parametrize("share", [100, 2, 1])
 @pytest.mark.parametrize("kind", CSV)
 def test_a_line_is_what_it_is_alone(kind: str, share: int) -> None:

@@ -35,6 +35,7 @@ def alone(lines: JsonLines, texts: list[bytes]) -> tuple[list[str], list[tuple[i
     return rows, [(i, why) for i, text in enumerate(texts) for _, why in alone[text][1]]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("share", [100, 2, 1])
 @pytest.mark.parametrize("kind", ODD)
 def test_a_text_is_what_it_is_alone(kind: str, share: int) -> None:
@@ -46,6 +47,7 @@ def test_a_text_is_what_it_is_alone(kind: str, share: int) -> None:
     assert actual.places.tolist() == [i for i in range(len(texts)) if i not in in_bad]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("share", [100, 1])
 @pytest.mark.parametrize("kind", ODD)
 def test_a_line_is_what_it_is_alone(kind: str, share: int) -> None:
@@ -58,6 +60,7 @@ def test_a_line_is_what_it_is_alone(kind: str, share: int) -> None:
     assert [(b.line, b.problem) for part in parsed for b in part.bad] == [(numbered[i][0], why) for i, why in bad]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("file", [False, True], ids=["texts", "file"])
 def test_python_reads_the_odd_ones_only(kind: str, file: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,7 @@ def test_a_driver_writes_folders(tmp_path: Path) -> None:
     assert sorted(path.parent.name for path in (tmp_path / "out").rglob("part-*")) == ["user=a", "user=c"]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_a_query_on_spark_writes_folders_and_reads_them_over_a_restart(session: Session, tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def by_driver(plan: Any, batches: list[Rows], begin: int) -> tuple[Counter[Any],
     return counted(results), counted([row for output in outputs for row in output.late.to_pylist()])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_history_that_is_killed_goes_on(kind: str, tmp_path: Path) -> None:
     seeded = random.Random(f"{kind} {KILLS}")

@@ -19,6 +19,7 @@ LONG: Final = os.environ.get("KRISHIV_DAMAGE") == "long"
 SOME: Final = 8
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_what_is_known_of_tables_in_another_form_is_no_bare_error(kind: str, tmp_path: Path) -> None:
     driver, rows = Driver(OPERATORS[kind](Times())), rows_of(random.Random(4), kind, 0)

@@ -14,6 +14,7 @@ BLOCKS: Final = {path.stem: re.findall(r"```python\n(.*?)```", path.read_text(),
 PAGES: Final = sorted(page for page, blocks in BLOCKS.items() if any(re.search(r"^ *assert ", block, re.M) for block in blocks))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("page", PAGES)
 def test_the_programs_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

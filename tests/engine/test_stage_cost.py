@@ -43,6 +43,7 @@ def cost(kind: str, held: int) -> list[CountingStore]:
     return stores
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_costs_what_it_brings(kind: str) -> None:
     for few, many in zip(cost(kind, FEW), cost(kind, MANY), strict=True):

@@ -104,6 +104,7 @@ def outputs(stream: ResultStream, time: str, seed: int) -> list[Any]:
     return [[{name: value for name, value in row.items() if name != time} for row in out.results.to_pylist()] for out in tables]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("part", range(4))
 def test_an_event_time_that_is_named_changes_nothing(part: int) -> None:
     ran = 0

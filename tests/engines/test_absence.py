@@ -133,6 +133,7 @@ def test_expected_keys_change_in_process(workers: int, tmp_path: Path) -> None:
     assert given == _changed()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_expected_keys_change_on_spark(session: Session, tmp_path: Path) -> None:
     assert _run_changing(session, tmp_path) == _changed()
@@ -201,6 +202,7 @@ def test_the_clock_is_heard_while_no_row_comes(clock: str, said: tuple[str | Non
     assert (row["k"], row["state"]) == said and row["missing"] == 300 and row["at"] == row["since"]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 @pytest.mark.parametrize(("clock", "said"), [("processing", ("a", "absent")), ("both", (None, "no_input"))])
 def test_the_clock_is_heard_on_spark(clock: str, said: tuple[str | None, str], session: Session, tmp_path: Path) -> None:

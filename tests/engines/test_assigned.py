@@ -75,6 +75,7 @@ def shown(table: Any) -> list[str]:
     return sorted(repr(row) for row in table.to_pylist())
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if "shifts " in name else pytest.mark.slow) for name in PLANS])
 def test_the_three_engines_agree(name: str, session: kv.Session) -> None:
     driver = Driver(planned(stream_of(SCHEMA), name))

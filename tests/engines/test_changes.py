@@ -86,6 +86,7 @@ def _collected(session: Session, name: str, batches: list[dict[str, Rows]]) -> C
     return counted(_plan(name, streams).collect().to_pylist())
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("name", ENDS)
 @pytest.mark.parametrize("seed", range(scaled(3)))
@@ -96,6 +97,7 @@ def test_in_process(seed: int, name: str, workers: int, tmp_path: Path) -> None:
         assert _collected(session, name, batches) == _wanted(name, batches)
 
 
+@pytest.mark.one_in(12)
 @pytest.mark.spark
 @pytest.mark.parametrize("name", ENDS)
 def test_on_spark(name: str, session: Session, tmp_path: Path) -> None:
@@ -104,6 +106,7 @@ def test_on_spark(name: str, session: Session, tmp_path: Path) -> None:
     assert _collected(session, name, batches) == _wanted(name, batches)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 @pytest.mark.parametrize("name", ["chained", "left join"])
 def test_a_checkpoint_goes_to_spark_and_back(name: str, session: Session, tmp_path: Path) -> None:

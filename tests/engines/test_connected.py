@@ -237,6 +237,7 @@ def test_results_are_connected_in_process(workers: int, tmp_path: Path) -> None:
         assert _texts(_run(session, _drawn(4), tmp_path, _of_results)) == _numbered(_drawn(4))
 
 
+@pytest.mark.slow  # in process they are, in the ordinary run
 @pytest.mark.spark
 def test_results_are_connected_on_spark(session: Session, tmp_path: Path) -> None:
     assert _texts(_run(session, _drawn(5), tmp_path, _of_results)) == _numbered(_drawn(5))

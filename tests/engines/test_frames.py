@@ -98,6 +98,7 @@ def every_type() -> pa.RecordBatch:
     )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["json", "parquet"])
 def test_late_rows_of_every_type_reach_a_sink(session: Session, tmp_path: Path, kind: str) -> None:
     batch = every_type()

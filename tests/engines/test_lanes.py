@@ -344,6 +344,7 @@ class Trial:
             return folds(self.alone("row"), plan.run().table.to_pylist())
 
 
+@pytest.mark.one_in(23)
 @pytest.mark.filterwarnings("ignore:the MemorySink of query")
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("kind", PLANS)

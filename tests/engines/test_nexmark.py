@@ -20,6 +20,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(Spec(6_000, rate=60, parts=2), tmp_path_factory.mktemp("nexmark"))
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("name", "engine"), [("q8", "streaming"), ("q4", "bounded"), ("q9", "bounded"), ("q5", "bounded")])
 def test_query_on_spark_is_what_duckdb_says(
     session: Session, events: Path, tmp_path: Path, name: str, engine: engines.Engine

@@ -52,6 +52,7 @@ def test_in_process(seed: int, workers: int, tmp_path: Path) -> None:
         assert _sorted(_case(batches, spec).bounded(session)) == wanted
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", range(max(2, scaled(4))))
 def test_on_spark(seed: int, session: Session, tmp_path: Path) -> None:

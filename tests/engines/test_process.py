@@ -224,6 +224,7 @@ def test_initial_states_are_given_once(workers: int, tmp_path: Path) -> None:
         assert sorted((r["k"], r["n"]) for r in bounded.collect().to_pylist()) == [("a", -2), ("a", 2), ("b", -10), ("c", -100)]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_initial_states_on_spark(session: Session, tmp_path: Path) -> None:
     initial = pa.table({"k": [f"key {n}" for n in range(40)], "n": range(40)})

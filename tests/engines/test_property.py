@@ -51,6 +51,7 @@ def test_the_engines_agree(session: Session, seed: int, window: str, time: objec
     agree(session, seed, window, time)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("seed", "window", "time"),
     [pytest.param(*query, marks=() if query[1] in SHORT else pytest.mark.slow) for query in QUERIES],

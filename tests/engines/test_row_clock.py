@@ -180,6 +180,7 @@ def ran(build: Build, clock: RowsClock, kind: str, batches: Iterator[Sends], cha
     return said(outs)
 
 
+@pytest.mark.one_in(31)
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("kind", ONE_LANE)
 def test_one_lane_in_any_cut_is_a_batch_for_each_row(kind: str, seed: int, tmp_path: Path) -> None:
@@ -204,6 +205,7 @@ def late_by_loop(kind: str, arrived: list[tuple[str, dict[str, Any]]]) -> Mappin
     return late
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("kind", TWO_LANES)
 def test_several_lanes_in_any_cut_are_the_same(kind: str, seed: int, tmp_path: Path) -> None:
@@ -221,6 +223,7 @@ def test_several_lanes_in_any_cut_are_the_same(kind: str, seed: int, tmp_path: P
         assert ran(build, "row", kind, cut(chance, arrived, most), chance, tmp_path) == expected, most
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", range(3 * SEEDS))
 @pytest.mark.parametrize("order", ["time", "arrival"])
 def test_late_rows_of_a_process_function_are_those_of_a_loop(order: Any, seed: int) -> None:

@@ -88,6 +88,7 @@ def _cost_of_batches(driver: Driver, keys: int, at: int) -> Taken:
     return taken
 
 
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize("keys", [1_000, 1_000_000])
 @pytest.mark.parametrize("name", STAGES)
 def test_keys_with_deadlines_cost_a_batch_nothing(name: str, keys: int) -> None:
@@ -99,6 +100,7 @@ def test_keys_with_deadlines_cost_a_batch_nothing(name: str, keys: int) -> None:
     assert driver.state().num_rows == keys
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("rows", [1_000, 1_000_000])
 @pytest.mark.parametrize("keys", [1, 10_000])
 @pytest.mark.parametrize("name", STAGES)

@@ -78,6 +78,7 @@ def test_the_three_engines_agree(name: str, session: kv.Session) -> None:
         query.stop()
 
 
+@pytest.mark.slow
 def test_a_restart_goes_on_and_is_refused_with_another_trigger(session: kv.Session, tmp_path: Path) -> None:
     driver = Driver(planned(stream_of(SCHEMA), "tumbling", Grown(3)))
     expected = [line for batch in BATCHES for line in shown(driver.send(batch).results)] + shown(driver.close().results)

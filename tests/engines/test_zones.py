@@ -30,6 +30,7 @@ def in_utc() -> list[str]:
     return printed("driver", "UTC")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("zone", ZONES)
 def test_on_the_driver(zone: str) -> None:
     assert printed("driver", zone) == in_utc()

@@ -82,6 +82,7 @@ def files(rows: Sequence[dict[str, Any]], folder: Path, size: int) -> list[str]:
     return names
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("pipeline", [on_arrival, windows])
 @pytest.mark.parametrize("seed", range(3))
 def test_f9_an_archive_of_one_file_and_of_many_gives_what_was_served(tmp_path: Path, pipeline: Any, seed: int) -> None:

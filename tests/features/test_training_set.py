@@ -105,6 +105,7 @@ def test_f17_known_at_makes_a_set_as_it_was(tmp_path: Path) -> None:
     assert values(labels(60), log, known_at=31) == [2]
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("seed", range(30))
 def test_a_loop_over_all_rows_gives_the_same(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
@@ -126,6 +127,7 @@ def test_a_loop_over_all_rows_gives_the_same(tmp_path: Path, seed: int) -> None:
                 assert values(table, log, **options) == expected(wanted, batches, **options), options
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("at_once", [1, 40])
 def test_f16_of_a_large_log_one_bucket_is_in_memory(

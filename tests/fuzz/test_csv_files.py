@@ -85,6 +85,7 @@ def as_found(table: pa.Table) -> list[str]:
     return sorted(repr({n: v for n, v in row.items() if n != "malformed_problem"}) for row in rows)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", range(ROUNDS))
 def test_every_line_is_a_row_or_malformed(session: Session, tmp_path: Path, seed: int) -> None:

@@ -152,6 +152,7 @@ STARTS_SPARK = {"connect", "rate", "builder", "embedded", "get_or_create", "stop
 """Without parameters, or too dear here; read_* have tests of their own."""
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", list(calls(Path())))
 def test_a_wrong_value_is_refused_at_the_call_with_a_hint(name: str, tmp_path: Path) -> None:
     call = calls(tmp_path)[name]

@@ -68,6 +68,7 @@ def names(place: Place, **selector: Any) -> list[str]:
 
 
 class TestAsOnDisk:
+    @pytest.mark.one_in(2)
     def test_odd_names(self, place: Place) -> None:
         store, root = place
         system = store.arrow

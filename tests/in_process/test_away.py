@@ -76,6 +76,7 @@ def patient(limit: str = "1 min", workers: int = 1) -> Session:
     return Session.builder().engine("in-process").workers(workers).retry_for(limit).get_or_create()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
     "problem",
@@ -220,6 +221,7 @@ class Mounted:
 PARTS = ("out", "late", "check", "spool")
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("is_empty", [False, True], ids=["nothing is there", "an empty folder is there"])
 @pytest.mark.parametrize("part", PARTS)
 def test_a_restart_waits_for_a_mount_and_writes_nothing_in_its_place(tmp_path: Path, part: str, is_empty: bool) -> None:
@@ -251,6 +253,7 @@ def test_a_restart_waits_for_a_mount_and_writes_nothing_in_its_place(tmp_path: P
     assert job.results() == (expected if part != "spool" else expected[:3])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("part", PARTS)
 def test_a_start_ends_where_a_mount_stays_away_and_the_hint_can_be_followed(tmp_path: Path, part: str) -> None:
     job = Mounted(tmp_path, part)

@@ -138,6 +138,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "_LARGE", 600)
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("kind", PLANS)
 def test_the_last_batches_equal_the_run(kind: str, tmp_path: Path) -> None:

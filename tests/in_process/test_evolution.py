@@ -70,6 +70,7 @@ def _through(old: Any, new: Any, tmp_path: Path, sent: list[Rows], cut: int, **n
     return before, late_before, after + rest, late_after + late_rest
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("at", [1, 3])
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_aggregates_are_added_removed_renamed_and_moved(kind: str, at: int, tmp_path: Path) -> None:
@@ -91,6 +92,7 @@ def test_aggregates_are_added_removed_renamed_and_moved(kind: str, at: int, tmp_
     assert {row["complete"] for row in actual} == {True, False}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["tumbling", "hopping", "session", "lookback"])
 @pytest.mark.parametrize(("was", "now"), [(0, 60_000), (60_000, 0), (30_000, 90_000), (90_000, 10_000)])
 def test_allowed_lateness_becomes_another(kind: str, was: int, now: int, tmp_path: Path) -> None:
@@ -177,6 +179,7 @@ def test_emission_becomes_another(kind: str, was: str, now: str, tmp_path: Path)
         assert len(actual) == len({(row["user"], row["window_start"], row["window_end"]) for row in actual})
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", OPERATORS)
 @pytest.mark.parametrize("wider", ["int", "float"])
 def test_types_become_wider(kind: str, wider: str, tmp_path: Path) -> None:

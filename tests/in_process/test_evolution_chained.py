@@ -40,6 +40,7 @@ def test_an_aggregate_is_added_twice_in_a_row(kind: str, tmp_path: Path) -> None
     assert all(row["top"] is None for row in actual if row["total"] is None)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", OPERATORS)
 @pytest.mark.parametrize(("was", "now"), [(1, 3), (3, 1)])
 def test_a_plan_and_the_number_of_workers_change_in_one_step(kind: str, was: int, now: int, tmp_path: Path) -> None:

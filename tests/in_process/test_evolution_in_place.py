@@ -189,6 +189,7 @@ def listed(session: Session, make: Make, against: Path) -> str:
     return "\n".join(map(str, changes_against(str(against), plan)))
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_in_place_is_the_same_change_over_a_savepoint(change: str, tmp_path: Path) -> None:
     """Twice in a row, as the note of the plan is written again each time."""
@@ -206,6 +207,7 @@ def test_a_change_in_place_is_the_same_change_over_a_savepoint(change: str, tmp_
     assert any(part["all"] for part in results[0])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("change", REFUSED)
 def test_what_has_to_be_written_again_says_how(change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command and the call of the hint work as they are written."""

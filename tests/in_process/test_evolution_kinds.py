@@ -78,6 +78,7 @@ def _sums(rows: Rows) -> list[tuple[Any, ...]]:
     return plainly(alike, *sorted(set(rows[0]))) if rows else []
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize(
     ("was", "now"),
     [
@@ -163,6 +164,7 @@ def _sessions(sent: list[Rows], rules: list[str], late: int) -> tuple[list[tuple
     return sorted(given, key=repr), refused
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", ["session", "lookback", "distinct", "count"])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("was", "now"), [("updates", "final"), ("final", "updates"), ("retractions", "updates")])
@@ -191,6 +193,7 @@ def test_emission_becomes_another(kind: str, seed: int, was: Any, now: Any, tmp_
         assert len(after) == len({(row["user"], row["window_start"], row["window_end"]) for row in after})
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", ["tumbling", "hopping", "lookback", "distinct", "session", "capped session"])
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 60))])
 def test_after_rows_in_order_a_changed_plan_gives_what_it_alone_gives(kind: str, seed: int, tmp_path: Path) -> None:
@@ -333,6 +336,7 @@ def test_another_count_of_a_trigger_of_count_windows(tmp_path: Path) -> None:
             Driver(refused, savepoint=str(tmp_path / "one"))
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", ["tumbling", "hopping", "cumulate"])
 @pytest.mark.parametrize("every", [1, 2, 5])
 @pytest.mark.parametrize("late", [0, 40_000])

@@ -132,11 +132,13 @@ def on_spark(chance: random.Random) -> Session:
     return Session.embedded()
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", [*range(8), 223])
 def test_a_query_whose_plan_changes_gives_each_result_once(seed: int, tmp_path: Path) -> None:
     live(seed, tmp_path, in_process)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lateness_that_comes_back_before_a_batch_fires_nothing_twice(kind: str, tmp_path: Path) -> None:
     """The smaller one over a savepoint, which writes the state again; then the old one in place, with other lags."""

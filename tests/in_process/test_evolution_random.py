@@ -298,6 +298,7 @@ def trial(seed: int, folder: Path) -> str:
     return said
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", [*range(10), 60, 118, 1090, 1167, 1198, 1229, 1390, 1737, 1772, 2279])  # all from 1090 failed
 def test_a_random_change_gives_what_the_rule_says(seed: int, tmp_path: Path) -> None:
     trial(seed, tmp_path)

@@ -107,6 +107,7 @@ def trial(seed: int, folder: Path) -> str:
     return said
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", [*range(9), 205, 264, 1475])  # the last one failed; the two find lost marks
 def test_sessions_that_fire_otherwise_give_what_the_rule_says(seed: int, tmp_path: Path) -> None:
     trial(seed, tmp_path)

@@ -105,6 +105,7 @@ class Reference:
                 del self.open[user, start]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("starts", [False, True])
 @pytest.mark.parametrize(("was", "now"), CHANGES, ids=[f"{a or 'one'} to {b or 'one'}" for a, b in CHANGES])
 def test_sources_become_others(was: str, now: str, starts: bool, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def plan(kind: str, ttl: StateTtlConfig | None) -> Any:
     return KINDS[kind](stream if ttl is None else stream.with_state_ttl(ttl))
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("was", "now"), [(None, "event"), (None, "processing"), ("processing", "event"), ("event", "processing")]

@@ -108,6 +108,7 @@ def read(sink: MemorySink) -> list[dict[str, Any]]:
     return [] if actual is None else actual.to_pylist()
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seam", [0, 3, 6])
 @pytest.mark.parametrize("name", list(ONE))
 def test_history_and_live_are_one_long_run(session: Session, tmp_path: Path, name: str, seam: int) -> None:

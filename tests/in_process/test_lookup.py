@@ -65,6 +65,7 @@ def same(one: pa.Table, other: pa.Table) -> bool:
     return sorted(map(repr, one.to_pylist())) == sorted(map(repr, other.to_pylist()))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lookup_is_what_the_state_has_of_a_key(session: Session, kind: str) -> None:
     random = np.random.default_rng(3)
@@ -359,6 +360,7 @@ def test_a_lookup_waits_for_one_batch_only_however_many_follow(session: Session)
     assert running.lookup("a").num_rows == 1
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("trigger", [None, Trigger.on_every_element()], ids=["gathered", "one by one"])
 def test_what_was_sent_before_is_in_a_lookup_without_age(tmp_path: Path, workers: int, trigger: Trigger | None) -> None:

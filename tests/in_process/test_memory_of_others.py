@@ -194,6 +194,7 @@ WAYS = [("after its batch", name) for name in KINDS] + [
 ]
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize(("way", "name"), WAYS)
 def test_rows_that_were_sent(way: str, name: str, wanted: dict[str, list[str]]) -> None:
     actual = _live(KINDS[name], at_once=way != "after its batch", linger=way == "while it waits")
@@ -248,6 +249,7 @@ def test_late_rows(make: Callable[[Memory], Any]) -> None:
     assert _texts(pa.concat_tables(Late.seen).select(names)) == sorted(map(str, expected))
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 def test_a_driver(make: Callable[[Memory], Any]) -> None:
     results = []
@@ -301,6 +303,7 @@ class Refilled(Source):
             memory.spoil()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("one_range", [True, False])
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "list of dicts"])
 def test_a_source_over_one_memory(name: str, one_range: bool, wanted: dict[str, list[str]]) -> None:

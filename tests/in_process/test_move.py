@@ -88,6 +88,7 @@ def through_a_savepoint(checkpoint: str, into: str, folder: str, buckets: int) -
     CheckpointNotes(into).begin(opened.note, 1, "test")
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", MOVED)
 def test_a_query_goes_on_from_a_savepoint_of_several_buckets(session: Session, kind: str, tmp_path: Path) -> None:
     write_input(tmp_path / "all", seed=KINDS.index(kind), files=6)

@@ -58,6 +58,7 @@ def goes_on(session: Session, new: Any, sender: Any, folder: Path, **named: Any)
     return query
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_an_added_aggregate_is_as_if_it_had_been_there(session: Session, tmp_path: Path, kind: str) -> None:
     windows = WINDOWS[kind]
@@ -76,6 +77,7 @@ def test_an_added_aggregate_is_as_if_it_had_been_there(session: Session, tmp_pat
     assert not (tmp_path / "new-history").exists()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("kind", "publish"), [*((kind, True) for kind in ONE), ("tumbling", False)])
 def test_an_added_output_begins_with_the_past(session: Session, tmp_path: Path, kind: str, publish: bool) -> None:
     """The kept output gives each result and late row once, the added one what a long run gives."""

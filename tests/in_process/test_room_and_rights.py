@@ -185,6 +185,7 @@ ALL: Final = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.one_in(11)
 @ALL
 def test_a_query_goes_on_when_there_is_room(tmp_path: Path, disk: Disk, kind: str, part: str, workers: int) -> None:
     check(disk, tmp_path, kind, part, workers)
@@ -208,6 +209,7 @@ def closed() -> Iterator[Folder]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.one_in(11)
 @ALL
 def test_a_query_goes_on_when_it_has_its_rights(closed: Folder, kind: str, part: str, workers: int) -> None:
     check(closed, closed.path.parent, kind, part, workers)

@@ -81,6 +81,7 @@ def test_a_capture_waits_for_the_partitions_that_the_query_knew(session: Session
     ]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("size", [1, 3, 40])
 @pytest.mark.parametrize("seed", range(2))
 def test_why_says_of_each_row_what_became_of_it(session: Session, tmp_path: Path, size: int, seed: int) -> None:

@@ -151,6 +151,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     yield tmp_path / "tmp"
 
 
+@pytest.mark.one_in(15)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_query_that_has_ended_leaves_nothing(kind: str, tmp_path: Path, temporary: Path) -> None:
     for number in range(3):  # what is loaded and opened once for all

@@ -29,6 +29,7 @@ def calls(session: Session, folder: Path, aggregates: int, columns: int, *, rest
     return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("restart", [False, True], ids=["start", "restart"])
 def test_a_start_is_linear_in_columns_and_in_aggregates(tmp_path: Path, restart: bool) -> None:
     with Session.in_process() as session:

@@ -158,6 +158,7 @@ def test_a_fork_during_a_batch_does_not_hang_and_does_no_harm(tmp_path: Path) ->
         query.stop()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("part", "error"), [("checkpoint", CheckpointError), ("spool", SourceError)])
 def test_a_folder_that_vanishes_is_an_error_and_no_hang(tmp_path: Path, part: str, error: type[Exception]) -> None:
     with Session.in_process() as session:

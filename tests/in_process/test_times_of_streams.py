@@ -204,6 +204,7 @@ def streams_of(shape_name: str) -> tuple[str, ...]:
     return ("north",) if shape_name.startswith("single") else ("north", "south")
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("shape_name", SHAPES)
 def test_every_way_a_stream_speaks_of_time_or_ends(shape_name: str, workers: int, tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def session() -> Iterator[Session]:
         yield made
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("kind", KINDS)
 def test_restarts_with_other_numbers_of_workers(kind: str, tmp_path: Path) -> None:
     write_input(tmp_path / "all", seed=KINDS.index(kind), files=8)
@@ -78,6 +79,7 @@ def test_restarts_with_other_numbers_of_workers(kind: str, tmp_path: Path) -> No
     assert (rows(tmp_path / "late"), said) == (late, read)
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "lookup"])
 def test_a_savepoint_of_several_workers(session: Session, kind: str, tmp_path: Path) -> None:
     write_input(tmp_path / "all", seed=KINDS.index(kind), files=6)
@@ -234,6 +236,7 @@ TIES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("by_window", [False, True])
 @pytest.mark.parametrize("name", TIES)
 @pytest.mark.parametrize("seed", range(scaled(2)))
@@ -266,6 +269,7 @@ def test_rows_of_one_time_are_taken_in_the_order_in_which_they_came(seed: int, n
         query.stop()
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("emit", ["updates", "retractions"])
 @pytest.mark.parametrize("name", [n for n in TIES if n not in ("look-back", "distinct sets", "sessions that fire early")])
 @pytest.mark.parametrize("seed", range(scaled(2)))

@@ -41,6 +41,7 @@ def cost(kind: str, held: int) -> CountingStore:
     return store
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_costs_what_it_brings(kind: str) -> None:
     few, many = cost(kind, FEW), cost(kind, MANY)

@@ -59,6 +59,7 @@ def shown(table: Any) -> list[str]:
     return sorted(repr(row) for row in table.to_pylist())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "kind",
     [
@@ -96,6 +97,7 @@ def test_the_three_engines_agree(kind: str, session: kv.Session, tmp_path: Path)
     assert shown(run.late) == late
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("versions")])
 def test_versions_in_process_with_restarts(kind: str, workers: int, tmp_path: Path) -> None:

@@ -137,6 +137,7 @@ def results(steps: list[StepOutput]) -> list[str]:
     return numbers([row for step in steps for row in step.results.to_pylist()])
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     ("how", "late"),
     [
@@ -176,6 +177,7 @@ def test_a_state_from_before_times_were_kept_counts_the_rows_it_holds() -> None:
     assert driver.counters["limited"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["full", pytest.param("semi", marks=pytest.mark.slow)])
 def test_the_three_engines_limit_the_same_rows(how: str, session: kv.Session, tmp_path: Path) -> None:
     rows = events(5, 60)

@@ -92,6 +92,7 @@ class NestedLoops:
         return lines or ([repr((row["id"], None, None))] if self.how == "left" else [])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(scaled(40)))
 def test_rows_meet_the_rules_of_nested_loops(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)

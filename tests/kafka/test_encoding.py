@@ -131,6 +131,7 @@ def test_sinks_refuse_what_a_format_cannot_write() -> None:
             values_of(*call)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("with_registry", [False, True])
 @pytest.mark.parametrize("kind", ["avro", "protobuf", "arrow"])
 def test_windows_go_through_a_topic_of_each_format(broker: Broker, topic: Topic, kind: Any, with_registry: bool) -> None:

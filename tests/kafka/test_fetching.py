@@ -167,6 +167,7 @@ def transactions(broker: Broker, name: str, *ended: tuple[list[int], bool]) -> N
     time.sleep(0.3)  # the broker writes the end of the last one
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("most", [1, 2, 5, None])
 def test_ranges_that_end_at_markers_or_are_nothing_else(
     broker: Broker, topic: Topic, consumers: Consumers, most: int | None

@@ -222,6 +222,7 @@ def rows(*pairs: tuple[str, int]) -> list[pa.Table]:
     return [pa.Table.from_pylist([{"k": k, "n": n} for k, n in pairs], SCHEMA)]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
 def test_what_a_topic_does_not_take_is_reported_with_what_helps(broker: Broker, topic: Topic, delivery: str) -> None:
     with pytest.raises(OperatorError, match=r"Message size too large.*message\.max\.bytes"):

@@ -245,6 +245,7 @@ def test_the_end_waits_for_commits_on_their_way(broker: Broker, topic: Topic, mo
     assert taken(kafka_source(name, **stated)) == [0, 2]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("most", [pytest.param(7, marks=pytest.mark.slow), 100, 900])
 def test_a_backlog_is_read_in_the_order_of_time(broker: Broker, topic: Topic, most: int) -> None:
     """One partition has a tenth of the records, one was silent for half of the time, one is empty, one was written last."""
@@ -281,6 +282,7 @@ def transactions_at(broker: Broker, topic: str, partition: int, times: range, ab
         to.commit_transaction(30)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("aborted", [False, True], ids=["committed", "some aborted"])
 def test_times_are_those_of_records_that_are_read(broker: Broker, topic: Topic, aborted: bool) -> None:
     """The end of a transaction has the broker's clock as its time, an aborted record the last one: all are passed over."""
@@ -359,6 +361,7 @@ def test_offsets_are_committed_for_monitors(broker: Broker, topic: Topic) -> Non
     reader.close()
 
 
+@pytest.mark.slow
 def test_a_broker_that_restarts_is_waited_for(broker: Broker, topic: Topic) -> None:
     name = topic(1)
     numbers(broker, name, 0, 1_000)

@@ -104,6 +104,7 @@ def test_the_three_engines_are_equal_over_restarts(session: Session, broker: Bro
     assert sorted_rows(pq.read_table(aside)) == late
 
 
+@pytest.mark.slow
 def test_a_backlog_is_a_metric_that_falls_to_zero(session: Session, broker: Broker, topic: Topic, tmp_path: Path) -> None:
     name, registry = topic(2), CollectorRegistry()
     records: list[Record] = [(n % 2, event(n)) for n in range(900)]

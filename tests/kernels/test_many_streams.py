@@ -66,6 +66,7 @@ def test_time_interval_panes(number: int, config: ref.PaneConfig) -> None:
     assert want == [Counter(map(test_panes.written, rows)) for rows in seen]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("cap", [None, 12])
 @MANY
 @given(

@@ -44,6 +44,7 @@ def write(logs: list[pa.Table], path: Path) -> None:
             )
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("postgres")
 def test_every_batch_is_there_once(server: Server, tmp_path: Path) -> None:
     kills, seeded = 6 if KILLS == 1 else 2 * KILLS, random.Random(f"publishing {SEED}")

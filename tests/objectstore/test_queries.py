@@ -23,6 +23,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 class TestHalves(Halves):
     """One query in two runs."""
 

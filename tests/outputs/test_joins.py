@@ -58,6 +58,7 @@ def test_joins_of_the_same_streams_give_what_each_gives_alone(batches: list[Any]
     assert together.progress.open_rows == 0
 
 
+@pytest.mark.slow
 def test_joins_run_on_spark_over_a_restart(session: Session, tmp_path: Any) -> None:
     ours = [{"user": "ab"[n % 2], "at": 5 * n % 31, "n": n} for n in range(12)]
     theirs = [{"user": "ab"[n % 2], "seen": 4 * n % 29, "m": n} for n in range(12)]

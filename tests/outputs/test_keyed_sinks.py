@@ -47,6 +47,7 @@ def by_driver(plan: ResultStream, sink: TransactionalSink, batches: Sequence[Seq
     driver.close()
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("chosen", range(24))
 def test_a_table_holds_the_results_or_the_plan_is_refused(chosen: int) -> None:
     """Kinds of windows, emissions, steps and keys; the same steps over final results decide."""

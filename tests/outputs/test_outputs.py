@@ -152,6 +152,7 @@ def staged(stream: Stream, kind: str) -> ResultStream:
 KINDS = ("final", "updates", "retractions", "sessions", "deduplicated")
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.lists(st.lists(rows, max_size=8), max_size=4), st.booleans())
 def test_steps_over_results_are_an_outputs_own(kind: str, batches: list[Rows], again: bool) -> None:

@@ -259,6 +259,7 @@ OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 NO_WAY: Final = "use values of one type"
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_an_operator_between_types_that_do_not_fit(operator: str) -> None:
     """Each hint is followed as text and in Python: both run and have one type."""
@@ -288,6 +289,7 @@ def test_an_operator_between_types_that_do_not_fit(operator: str) -> None:
     assert faults == []
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_a_way_out_is_missing_for_few_types_only(operator: str) -> None:
     for one, other in pairs():

@@ -93,6 +93,7 @@ def aggregated(stream: Any) -> Any:
     return stream.agg(kv.count())
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_means_the_same_before_and_after_the_window(window: str, option: str) -> None:
@@ -102,6 +103,7 @@ def test_an_option_means_the_same_before_and_after_the_window(window: str, optio
     assert outcome(chosen, aggregated, set_) == before
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("window", [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow) for name in WINDOWS])
 def test_two_options_mean_the_same_on_both_sides_of_the_window(window: str) -> None:
     chosen = WINDOWS[window]

@@ -110,6 +110,7 @@ def test_a_batch_whose_answer_was_lost_is_not_written_twice(session: Session) ->
     assert sum(sink.batches.values()) == 9 and not sink.fails
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("step", ["plan", "read"])
 def test_a_source_that_was_away_is_planned_and_read_again(session: Session, tmp_path: Path, step: str) -> None:
     (tmp_path / step).write_text("2")
@@ -127,6 +128,7 @@ def test_a_source_that_was_away_is_planned_and_read_again(session: Session, tmp_
     assert [(row["window_start"], row["count"]) for row in rows] == [(start, 10) for start in range(0, 90, 10)]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("problem", "passes", "tried"), [(ValueError("timed out"), False, 1), (TimeoutError("no answer"), True, 2)]
 )
@@ -194,6 +196,7 @@ class GoesAway(Flaky):
             self.mount.go(back_in_s=2)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("moment", ["between batches", "while a batch computes", "while a batch is published"])
 def test_a_checkpoint_that_was_away_is_gone_on_from(session: Session, tmp_path: Path, moment: str) -> None:
     """Spark writes its own log there, and ends the query; what it writes in its place meanwhile counts for nothing."""
@@ -239,6 +242,7 @@ def away_is_back(mount: Mount, flag: Path) -> None:
     mount.come_back()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("part", ["out", "check", "spool"])
 def test_a_start_is_refused_while_a_mount_is_missing(session: Session, tmp_path: Path, part: str) -> None:
     """As in process, where tests/in_process/test_away.py has more of it: nothing is written in the place of the mount."""

@@ -37,6 +37,7 @@ def lines(table: Any) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
+@pytest.mark.slow
 def test_the_engines_agree_over_a_restart(session: kv.Session, tmp_path: Path) -> None:
     driver = Driver(per_site(stream_of(SCHEMA), kv.MemorySink()))
     wanted = [line for rows in SENDS for line in lines(driver.send(rows).results)]

@@ -301,6 +301,7 @@ def equal(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(
     "texts",
     [_ONE, _MORE, _LAMBDAS, _COMPARED, _NESTED, pytest.param(_SERIES, marks=pytest.mark.slow), _CALENDAR],

@@ -66,6 +66,7 @@ def test_the_engines_agree_over_a_restart(session: kv.Session, tmp_path: Path) -
     assert {n: run.counters[n] for n in COUNTED} == {n: driver.counters[n] for n in COUNTED}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("engine", ["driver", "bounded", "streaming"])
 def test_windows_over_rows_that_passed(engine: str, request: pytest.FixtureRequest) -> None:
     def per_window(stream: Any) -> kv.ResultStream:

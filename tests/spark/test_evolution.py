@@ -134,6 +134,7 @@ def check(session: Session, change: str, folder: Path, operators: Collection[str
         assert counted(given[kind]) == counted(expected), (change, kind)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("change", ALL)
 def test_in_process(change: str, tmp_path: Path) -> None:
     with Session.in_process() as session:
@@ -150,6 +151,7 @@ def test_on_spark(session: Session, change: str, tmp_path: Path) -> None:
     check(session, change, tmp_path)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("in_place", [True, False])
 def test_a_lag_that_is_put_back_leaves_the_watermark(in_place: bool, session: Session, tmp_path: Path) -> None:
     """0, a minute with a batch, 0 again: the watermark is the newest event time, and rows in order are on time."""

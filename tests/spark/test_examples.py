@@ -32,7 +32,7 @@ SCRIPTS: Final[dict[str, tuple[list[str], str]]] = {
     "flights.py": (["--days", "4", "--hours-per-file", "24"], "equal to an independent computation"),
 }
 """Each script with its arguments, and what it says when its answer is right."""
-SHORT: Final = ("quickstart.py", "files.py", "sqlite_sink.py", "tutorial.py")
+SHORT: Final = ("quickstart.py", "tutorial.py")
 """Those of a run of all tests; `nox -s slow` has the rest."""
 REST: Final = tuple(name for name in SCRIPTS if name not in SHORT)
 

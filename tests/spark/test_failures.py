@@ -112,6 +112,7 @@ PLANS: list[tuple[Callable[[Stream], ResultStream], Sink | None, type[KrishivErr
 ]
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(("plan", "sink", "kind", "said"), PLANS)
 def test_the_heart_comes_out_everywhere(
     memory: Memory, plan: Callable[[Stream], ResultStream], sink: Sink | None, kind: type[KrishivError], said: list[str]

@@ -15,6 +15,7 @@ from tests.features.logs import KINDS
 from tests.features.test_feature_log import payment, spent_so_far
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_rows_have_the_time_at_which_their_batch_was_planned(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str

@@ -199,6 +199,7 @@ def test_after_a_flush_every_row_is_late_and_that_is_said(session: Session, tmp_
         assert once().progress.late["late"] == 1
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("options", [{}, {"multiLine": "true"}])
 def test_folders_give_the_columns_of_json_whoever_reads_it(session: Session, tmp_path: Path, options: dict[str, Any]) -> None:
     lines = {

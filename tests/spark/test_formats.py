@@ -97,6 +97,7 @@ def test_a_checkpoint_of_another_format_is_left_as_it_is(session: Session, tmp_p
     assert {p: p.read_bytes() for p in before} == before
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", range(1, FORMAT + 1))
 def test_a_checkpoint_of_an_earlier_version_goes_on(session: Session, tmp_path: Path, number: int) -> None:
     """State, late rows, counters: as if the library had never been replaced. Where this fails, FORMAT must be raised."""

@@ -78,10 +78,12 @@ def of_own_process(program: str) -> None:
     assert run.stdout.split()[-1:] == ["done"], run.stderr
 
 
+@pytest.mark.slow
 def test_a_jvm_that_is_started_stopped_and_forgotten() -> None:
     of_own_process(IN_A_PROCESS)
 
 
+@pytest.mark.slow
 def test_a_server_of_connect_in_this_process() -> None:
     of_own_process(SERVER)
 

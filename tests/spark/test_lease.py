@@ -245,6 +245,7 @@ def test_a_file_system_that_numbers_its_files_again_loses_nothing(tmp_path: Path
     held.release()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("between", [False, True], ids=["in a batch", "between batches"])
 def test_a_query_that_lost_its_checkpoint_ends(
     session: Session, memory: Callable[[], tuple[Stream, Sender]], tmp_path: Path, between: bool

@@ -35,6 +35,7 @@ def to_the_side(stream: Stream) -> ResultStream:
     return per_second(stream).with_late_event_handler(SideOutputLateEventHandler(MemorySink()))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("kind", "data", "options", "wanted"),
     [

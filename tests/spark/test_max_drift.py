@@ -52,6 +52,7 @@ def both(streams: dict[str, Any], session: kv.Session, drift: int | None = 2_000
     return timed.key_by("source").tumbling_window(1_000).agg(kv.count())
 
 
+@pytest.mark.slow
 def test_the_fast_source_waits_for_the_slow_one_and_not_for_ever(session: kv.Session) -> None:
     PUBLISHED.clear()
     sources = {"fast": Steps("fast", 2_000, 5), "slow": Steps("slow", 100, 8)}
@@ -139,6 +140,7 @@ def test_streams_that_spark_plans_are_refused(session: kv.Session) -> None:
         plan.start(kv.MemorySink())
 
 
+@pytest.mark.slow
 def test_files_that_spark_reads_wait_for_a_slower_source(session: kv.Session, tmp_path: Path) -> None:
     PUBLISHED.clear()
     (tmp_path / "in").mkdir()

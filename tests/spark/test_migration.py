@@ -72,6 +72,7 @@ JOBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", ["minutes", *(pytest.param(name, marks=pytest.mark.slow) for name in list(JOBS)[1:])])
 def test_both_give_the_same(session: Session, spark: SparkSession, folder: Path, tmp_path: Path, job: str) -> None:
     inputs = list(SCHEMAS) if job == "paid" else ["orders"]

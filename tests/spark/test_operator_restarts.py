@@ -84,6 +84,7 @@ PLACES = [*((k, "files") for k in KINDS), ("session", "state store")]
 SHORT = ("hopping retractions", "look-back on arrival")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("kind", "chunks_in", "restarts"),
     [

@@ -53,6 +53,7 @@ batches = st.lists(
 )
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("shape", SHAPES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches)
@@ -122,6 +123,7 @@ def cost(kind: str, open_windows: int, folder: Path) -> tuple[FakeState, FakeSta
     return actual[0], actual[1]
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("kind", OPEN)
 def test_a_batch_costs_what_it_brings(kind: str, tmp_path: Path) -> None:
     few, many = cost(kind, 100, tmp_path / "few"), cost(kind, 20_000, tmp_path / "many")
@@ -201,6 +203,7 @@ def before_pages(state: FakeState) -> dict[str, Any]:
     return meta
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_state_from_before_pages_is_read(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "MOST", 3)

@@ -223,6 +223,7 @@ def test_a_frame_of_ones_own(session: Session) -> None:
     ]
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
 @pytest.mark.parametrize("streaming", [False, True])
 def test_files(session: Session, tmp_path: Path, kind: str, streaming: bool) -> None:

@@ -35,6 +35,7 @@ def of_session(session: Session, folder: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(law, "union_of", session.union)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", [*KINDS, *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW)])
 def test_spark_gives_what_the_driver_gives_row_by_row(
     session: Session, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

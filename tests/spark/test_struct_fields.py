@@ -95,6 +95,7 @@ REFUSED: list[tuple[Border, str, str]] = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("border", "difference", "value"), TAKEN)
 def test_all_depths_follow_the_columns(
     session: Session, tmp_path: Path, border: Border, difference: str, value: dict[str, Any]
@@ -115,6 +116,7 @@ def border_again(border: Border, session: Session, folder: Path, given: pa.Table
     return border(session, folder, given, streaming=True)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("border", "difference", "said"), REFUSED)
 def test_what_is_refused_names_the_path(session: Session, tmp_path: Path, border: Border, difference: str, said: str) -> None:
     with pytest.raises(KrishivError, match=said):
@@ -155,6 +157,7 @@ def test_texts_without_a_zone_are_utc_in_every_reader(in_tokyo: Session, tmp_pat
         assert sorted(there["at"].to_pylist()) == [NOON - dt.timedelta(hours=9), NOON, NOON]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("streaming", [False, True])
 def test_nanoseconds_are_cut_on_request(session: Session, tmp_path: Path, streaming: bool) -> None:
     type_ = pa.timestamp("ns", "UTC")

@@ -37,6 +37,7 @@ def test_a_bounded_run(session: kv.Session, tmp_path: Path) -> None:
         rows.watermark("at", 0).tumbling_window(1_000).agg(kv.count()).collect()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("bounded", [True, False])
 def test_a_number_without_unit_that_looks_like_seconds(session: kv.Session, tmp_path: Path, bounded: bool) -> None:
     rows = pa.table({"at": [1_732_867_260_000]})

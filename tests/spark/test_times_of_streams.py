@@ -12,6 +12,7 @@ from krishiv_py.plan.durations import END_OF_TIME
 from tests.in_process.test_times_of_streams import COLUMNS, SHAPES, Model, act, in_order, in_sink, script
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("shape_name", ["union", "union by a column", "window join"])
 def test_streams_speak_of_time_and_end_as_in_process(session: kv.Session, shape_name: str, tmp_path: Path) -> None:
     shape, names = SHAPES[shape_name], ("north", "south")

@@ -119,6 +119,7 @@ def test_workers_are_forked_from_a_process_that_has_loaded_what_tasks_need(sessi
     assert len(os.listdir(f"/proc/{forking}/task")) == 1  # a process with threads must not fork
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("fault", ["no library", "a thread", None])
 def test_what_cannot_be_loaded_before_is_loaded_by_workers(fault: str | None, tmp_path: Path) -> None:
     env = {**os.environ, "KRISHIV_WORKER_PYTHON": sys.executable, "PYTHONPATH": str(Path(WORKER).parents[3])}
@@ -174,6 +175,7 @@ def test_a_server_of_the_state_that_gives_no_answer_ends_the_task(monkeypatch: p
                     operator.init(handle)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("failures", [1, 2])
 def test_a_batch_without_an_answer_of_the_state_is_run_again_once(session: Session, tmp_path: Path, failures: int) -> None:
     def no_answer(rows: pa.RecordBatch) -> pa.RecordBatch:

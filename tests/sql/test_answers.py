@@ -367,6 +367,7 @@ def test_union_all_is_that_of_duckdb(left: list[dict[str, Any]], right: list[dic
     assert run(planned(ours), cut, left, right, names=("events", "others")) == answer(theirs, events=left, others=right)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("text", "theirs"), PAIRS)
 @few
 @given(given_rows=rows, cut=cuts)

@@ -142,6 +142,7 @@ def same_kinds(rows: Rows) -> Rows:
     return [{name: int(v) if isinstance(v, (float, Decimal)) and v == int(v) else v for name, v in row.items()} for row in rows]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(scaled(60)))
 def test_a_random_query_is_what_duckdb_gives_after_every_batch(seed: int) -> None:
     draw = random.Random(seed)

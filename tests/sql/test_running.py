@@ -39,6 +39,7 @@ def _given(plan: Any, batches: list[list[dict[str, Any]]]) -> list[dict[str, Any
     return [row for batch in batches for row in driver.send(batch).results.to_pylist()]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     "query",
     [

@@ -124,6 +124,7 @@ def test_each_window_is_the_builders(bounds: str, built: Any) -> None:
         assert_same_plan(planned(f"SELECT {items} FROM events GROUP BY {groups}"), expected)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("text", "call"),
     [

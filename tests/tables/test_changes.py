@@ -272,6 +272,7 @@ def sum_of(source: Any) -> int:
     return len([row for batch in micro_batches(source) for row in batch.to_pylist()])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("name", ["delta in partitions", "iceberg"])

@@ -62,6 +62,7 @@ def test_queries_write_into_one_delta_table_at_once(key: Sequence[str], tmp_path
     assert len(delta_rows(tmp_path / "t")) == 10
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "postgres"])
 @pytest.mark.parametrize("key", [["k"], []])
 def test_queries_that_share_one_sink_object_lose_nothing(

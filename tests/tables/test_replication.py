@@ -95,6 +95,7 @@ def held(sink: MemorySink) -> list[dict[str, Any]]:
     return sorted(content_of(sink).select(["id", "city", "n"]).to_pylist(), key=lambda row: row["id"])
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_content_is_that_of_the_table_after_every_batch(place: Place, seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)

@@ -42,6 +42,7 @@ def rows_of(kind: str, server: Server, name: str, folder: Path) -> list[dict[str
     return delta_rows(folder / name) if kind == "delta" else iceberg_rows(folder, name)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("kind", "keyed"),
     [("postgres", True), ("postgres", False), ("delta", True), ("delta", False), ("iceberg", True), ("iceberg", False)],

@@ -96,6 +96,7 @@ def test_d9_a_source_that_is_silent_as_a_whole_says_nothing_by_event_time() -> N
         assert driver.tick().results.num_rows == 0
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(scaled(20)))
 def test_d10_results_are_equal_for_every_cut(seed: int) -> None:
     draw = random.Random(seed)

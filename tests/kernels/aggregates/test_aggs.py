@@ -205,6 +205,7 @@ def scale_of(rows: Sequence[Row], known: Known) -> float:
 TRIED = settings.default.max_examples if settings.default else 40
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "type_"), CASES, ids=IDS)
 @settings(max_examples=TRIED // 3 or 1)  # of each of the 131 pairs; types share nearly all code
 @given(data=st.data())
@@ -412,6 +413,7 @@ def test_a_percentile_between_values_far_apart_is_weighted(values: list[float], 
     assert driver.close().results["p"].to_pylist() == pytest.approx([want], nan_ok=True)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("trigger", [kv.Trigger(), kv.Trigger.on_every_element()], ids=["once", "each"])
 @pytest.mark.parametrize("window", ["tumbling", "look-back", "session", "capped", "count"])

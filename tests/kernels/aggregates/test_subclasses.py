@@ -100,6 +100,7 @@ def _windows(call: AggCall) -> dict[str, list[Any]]:
     return results
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(("name", "change"), [(name, _of_halves) for name in CALLS] + [("sum", _mixed), ("avg", _mixed)])
 def test_other_partials(name: str, change: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Look-back windows gave the sum of whole values for that of halves, as `ranges` was that of the other kernel."""
@@ -110,6 +111,7 @@ def test_other_partials(name: str, change: Kernel, monkeypatch: pytest.MonkeyPat
     assert _windows(call) == expected
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "name", ["sum", "avg", "max", "stddev", "median", "count_distinct", "approx_count_distinct", "percentile"]
 )

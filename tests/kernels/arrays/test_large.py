@@ -105,6 +105,7 @@ def test_a_long_text_has_the_hash_it_has_alone() -> None:
     assert hash_values(pa.array(texts)).tolist() == alone
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 def test_goldens_hold_in_parts(case: Case, small_parts: None) -> None:
     engine = engine_named("driver")

@@ -260,6 +260,7 @@ def plan_of(query: Query, sequence: str | None, each: bool, made: Callable[[], A
     return query.plan(*(made().from_changelog("log", "pk", sequence=sequence, changes=how) for _ in range(query.sides)))
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("seed", range(scaled(12)))
 def test_folded_results_are_the_query_over_the_contents(name: str, seed: int, tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ def test_versions_are_those_of_all_changes(by: str, seed: int, tmp_path: Path) -
     assert driver.counters.get("late", 0) == 0
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("by", BOUNDS)
 def test_versions_in_process(by: str, workers: int, tmp_path: Path) -> None:

@@ -147,6 +147,7 @@ def changes(draw: random.Random, n: int, now: int) -> Rows:
     return rows
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(scaled(8)))
 def test_windows_of_the_rows_that_were_let_in(kind: str, seed: int, tmp_path: Path) -> None:

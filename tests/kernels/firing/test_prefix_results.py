@@ -101,6 +101,7 @@ def streams(draw: st.DrawFn) -> Batches:
     return [rows[a:b] for a, b in pairwise(edges)]
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("window", WINDOWS)
 @given(
     streams(),

@@ -128,6 +128,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("accumulation", ["accumulating", "discarding"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_reported_outlives_many_batches_and_restarts(kind: str, accumulation: Any) -> None:

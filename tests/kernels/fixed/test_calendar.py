@@ -285,6 +285,7 @@ def test_golden_windows(case: Case) -> None:
     assert assign(windows, time) == [(start, end)]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("unit", ["hour", "day", "week", "month", "quarter", "year"])
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/Sao_Paulo", "Pacific/Apia", "Asia/Manila", "America/Juneau"])

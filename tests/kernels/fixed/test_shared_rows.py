@@ -145,6 +145,7 @@ def test_a_state_in_which_windows_that_have_ended_hold_their_own_goes_on(
     assert sets(without_repeats(seen)) == sets(without_repeats(expected(query, given_steps)))
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("emit", "on_time", "late", "ttl"),
     [
@@ -218,6 +219,7 @@ def test_a_state_from_before_rows_were_shared_goes_on(query: Query, given_steps:
     assert sets(without_repeats(seen)) == sets(without_repeats(expected(query, given_steps)))
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("emit", ["updates", "retractions", "final"])
 @pytest.mark.parametrize("clock", ["event", "processing"])
 def test_state_and_dropped_keys_are_those_of_windows_that_hold_their_own_rows(emit: Any, clock: Any) -> None:

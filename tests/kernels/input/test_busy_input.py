@@ -62,6 +62,7 @@ def outcome(stream: ResultStream, steps: list[ref.Step], *, idle_batches: bool) 
     return +standing, late
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("kind", WINDOWS)
 @given(
     st.integers(0, 2**32 - 1),

@@ -53,6 +53,7 @@ def rows_of(driver: Driver, batches: list[list[dict[str, Any]]]) -> tuple[list[s
     return sorted(actual), sorted(late), marks
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", ["tumbling", "hopping", "session", "look-back", "patient"])
 @hypothesis.given(BATCHES)
 @hypothesis.settings(max_examples=scaled(60), deadline=None)

@@ -83,6 +83,7 @@ def test_names_of_a_union_must_be_the_declared_ones(names: tuple[str, ...]) -> N
         united.with_watermark(SPEC.unknown("register", kv.WatermarkSpec.fixed_lag(1)), "at", source_column="s")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("action", ["side_output", "register"])
 def test_all_three_engines_agree(session: Session, action: Any) -> None:
     spec = SPEC.unknown(action, kv.WatermarkSpec.fixed_lag(1) if action == "register" else None)

@@ -86,6 +86,7 @@ def _said(table: Any) -> list[Any]:
     return [(r["matched_at"], r["k"], "match", r["ats"], r["vs"], r["match_start"], r["match_end"]) for r in table.to_pylist()]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize("seed", range(scaled(150)))
 def test_m29_every_step_is_that_of_the_reference(seed: int, asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,6 +427,7 @@ def test_keys_are_searched_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
         assert builtins.max(made) <= 7 and builtins.sum(made) >= 30
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("pattern", "matched"),
     [

@@ -110,6 +110,7 @@ def test_rows_after_in_process(workers: int, tmp_path: Any) -> None:
         _after(session, tmp_path)
 
 
+@pytest.mark.slow  # rows before are, in tests/engines
 @pytest.mark.spark
 def test_rows_after_on_spark(session: Session, tmp_path: Any) -> None:
     _after(session, tmp_path)

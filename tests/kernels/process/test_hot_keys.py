@@ -77,6 +77,7 @@ def _rows(draw: random.Random) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("seed", range(30))
 def test_events_of_a_hot_key_are_those_of_rounds(seed: int, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,7 @@ def _given(function: Any, cut: int, **options: Any) -> tuple[list[Any], list[Any
     return sorted(results), sorted(late), driver.counters.get("failed_calls", 0)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("cut", [2, 99])
 @pytest.mark.parametrize("made", [ByRow, ByRound, "hot"])
 @pytest.mark.parametrize("wrong", list(WRONG))

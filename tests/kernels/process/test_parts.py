@@ -35,12 +35,14 @@ def test_rows_that_are_refused_leave_whole() -> None:
     test_process.test_a_timer_that_fails_at_the_end_takes_no_other_with_it()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("few", [1, 99])
 @pytest.mark.parametrize("seed", range(scaled(20)))
 def test_rounds_are_rows(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     test_rounds.test_p23_rounds_are_rows(seed, few, monkeypatch)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(scaled(20)))
 def test_rounds_that_refuse_or_fail_are_rows_that_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     test_rounds.test_rounds_that_refuse_are_rows_that_refuse(seed)

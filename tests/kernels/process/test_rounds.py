@@ -54,6 +54,7 @@ class Both(RandomRounds, Random):
     """Rounds, and rows where few keys have many."""
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("few", [0, 3])
 @pytest.mark.parametrize("seed", range(scaled(30)))
 def test_p23_rounds_are_rows(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,6 +287,7 @@ class FailsByBoth(FailsByRound, FailsByRow):
     """Rounds, and rows where few keys have many."""
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("few", [0, 3])
 @pytest.mark.parametrize("seed", range(scaled(20)))
 def test_rounds_that_fail_are_rows_that_fail(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,6 +165,7 @@ TIED: dict[str, Callable[[KeyedStream], Any]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("cuts", [(12,), (1, 5, 12), tuple(range(1, 13))])
 @pytest.mark.parametrize("window", TIED)
 def test_ties_of_time_are_broken_by_arrival(window: str, cuts: tuple[int, ...]) -> None:

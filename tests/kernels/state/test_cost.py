@@ -127,6 +127,7 @@ OVERLAP: dict[str, Callable[[KeyedStream], Any]] = {
 }
 
 
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("kind", OVERLAP)
 @pytest.mark.parametrize("open_slices", [100, 100_000])
 def test_a_row_of_an_open_window_visits_no_other(kind: str, open_slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +165,7 @@ LOGS_BY_KEY = ("session asked", "session max_duration", "count")
 """These look keys up in pieces of 32 768 rows, by bisection: pieces are opened, their rows not gone through."""
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_costs_what_it_brings(kind: str) -> None:
     few, many = cost(kind, 500), cost(kind, 50_000)
@@ -207,6 +209,7 @@ def test_a_row_of_a_session_with_a_longest_duration_reads_no_others_of_its_key(
     assert [row["count"] for row in results] == [open_rows + BATCHES]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("emit", ["updates", "retractions"])
 @pytest.mark.parametrize("accumulation", ["accumulating", "discarding"])
 @pytest.mark.parametrize("trigger", [Trigger.on_every_element(), Trigger.on_count(3)])

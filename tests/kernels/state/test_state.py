@@ -95,6 +95,7 @@ def check_every_step(plan: ResultStream, steps: list[ref.Step], *, sleeps: bool 
     return shown
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", KINDS)
 @SOME
 @given(
@@ -118,6 +119,7 @@ def test_state_is_what_the_end_of_input_would_fire(
     check_every_step(plan, Shape(number, keys=8, gaps=(2, 9)).steps(), sleeps=number % 2 == 1)
 
 
+@pytest.mark.one_in(11)
 @pytest.mark.parametrize("kind", KINDS)
 def test_such_a_stream_has_windows_in_state(kind: str) -> None:
     """What the tests around it stand on."""
@@ -127,6 +129,7 @@ def test_such_a_stream_has_windows_in_state(kind: str) -> None:
     assert sum(shown) > 30
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("trigger", [kv.Trigger.on_every_element(), kv.Trigger.on_count(3)])
 @pytest.mark.parametrize("kind", [*FIXED, *BY_ROWS])
 @SOME

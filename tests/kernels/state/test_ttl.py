@@ -175,6 +175,7 @@ def test_windows_that_expire_before_they_fire_again_are_dropped_and_counted() ->
         assert driver.send([]).results.num_rows == 0
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("clock", ["event", "processing"])
 @pytest.mark.parametrize("window", ["tumbling", "session"])
 @settings(max_examples=scaled(40))

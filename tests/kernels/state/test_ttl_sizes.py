@@ -78,6 +78,7 @@ def send(driver: Driver, kind: str, rows: list[tuple[str, int]]) -> None:
     driver.send({"left": left, "right": [{"key": key, "seen": moment} for key, moment in rows]} if "join" in kind else left)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("by", ["event", "processing"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_held_is_what_is_left(kind: str, by: Any) -> None:
