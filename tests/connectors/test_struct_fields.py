@@ -215,7 +215,6 @@ BORDERS: Final[dict[str, tuple[Border, dict[str, Outcome]]]] = {
 }
 
 
-@pytest.mark.one_in(7)
 @pytest.mark.parametrize("difference", DIFFERENCES)
 @pytest.mark.parametrize("depth", ["column", *DEPTHS])
 @pytest.mark.parametrize("border", BORDERS)

@@ -108,7 +108,6 @@ AGGREGATES = [
 ]
 
 
-@pytest.mark.one_in(5)
 @TYPES
 @pytest.mark.parametrize("aggregate", AGGREGATES, ids=lambda a: a.__name__)
 def test_an_aggregate_takes_a_type_or_refuses_it_at_the_call(type_: pa.DataType, aggregate: Any) -> None:

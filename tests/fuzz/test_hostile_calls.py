@@ -123,7 +123,6 @@ def test_a_wrong_value_is_refused_at_the_call_with_a_hint(name: str) -> None:
     assert {where: fault for where, fault in actual.items() if fault} == {}
 
 
-@pytest.mark.one_in(7)
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_right_is_accepted(name: str) -> None:
     call = CALLS[name]

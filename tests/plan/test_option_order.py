@@ -93,7 +93,6 @@ def aggregated(stream: Any) -> Any:
     return stream.agg(kv.count())
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_means_the_same_before_and_after_the_window(window: str, option: str) -> None:

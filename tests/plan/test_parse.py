@@ -281,7 +281,6 @@ def test_arguments_that_the_parser_forgets_are_refused(text: str) -> None:
         parse_expr(text)
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("many", range(1, 7))
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_no_function_forgets_an_argument(name: str, many: int) -> None:

@@ -101,7 +101,6 @@ def run(made: SqlContext, text: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in results), key=repr)
 
 
-@pytest.mark.one_in(5)
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.refused[:60])
 def test_a_hint_that_is_followed_runs_and_gives_the_right_rows(case: Case) -> None:
     says = case.refuse()

@@ -205,7 +205,6 @@ def scale_of(rows: Sequence[Row], known: Known) -> float:
 TRIED = settings.default.max_examples if settings.default else 40
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "type_"), CASES, ids=IDS)
 @settings(max_examples=TRIED // 3 or 1)  # of each of the 131 pairs; types share nearly all code
 @given(data=st.data())

@@ -82,7 +82,6 @@ NOT_MERGED = ("count", "look-back", "look-back without itself", "distinct")
 """Kinds that keep rows: few of them are not merged."""
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("step", ["add", "merge", "finish"])
 @pytest.mark.parametrize("firing", FIRING)
 @pytest.mark.parametrize("window", WINDOWS)
