@@ -61,5 +61,5 @@ def test_the_stored_names_are_those_of_format_2() -> None:
     known = {"fired_at", "closed_at", "seq", "rows", "rows_arrived", "results", "shown_at", "new_at", "late_at"}
     known |= {"joined_at", "given_at", "arrived_left", "arrived_right", "dedup_at"}
     known |= {"stepped_at", "stepped_late", "ttl_checked", "rows_needed"}
-    known |= {"clock_due", "expected_keys", "input_silence"}
+    known |= {"clock_due", "expected_keys", "input_silence", "waits_us"}
     assert set().union(*map(names, sections())) == known
