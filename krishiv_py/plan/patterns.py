@@ -497,7 +497,7 @@ def next(arg: Expr | str, rows: int = 1) -> Prev:  # noqa: A001  # the word for 
     --------
     >>> from krishiv_py import col, next
     >>> col("price") < next("price")
-    price < NEXT(price)
+    (price < NEXT(price))
     """
     most = a_number(rows, "rows", 1, 'write next("price"), or next("price", 2)', most=MOST_TIMES)
     return Prev(col(arg) if isinstance(arg, str) else _any_expression(arg, "next"), -most)
