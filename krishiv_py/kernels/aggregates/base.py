@@ -348,6 +348,9 @@ class AggKernel(ABC):
         Whether :meth:`prefixes` costs the same for every row, and its results are to the last bit those of whole groups.
     keeps : str
         What state holds of a group where that grows with its rows; ``explain()`` shows it.
+    joins_columns : bool
+        Whether equal kernels over several columns are computed as one over all of them, each column with groups of its own.
+        Such a kernel reads no times.
     """
 
     __slots__ = ()
@@ -368,6 +371,7 @@ class AggKernel(ABC):
     in_order: ClassVar[bool] = False
     exact_prefixes: ClassVar[bool] = False
     keeps: ClassVar[str] = ""
+    joins_columns: ClassVar[bool] = False
 
     @property
     @abstractmethod

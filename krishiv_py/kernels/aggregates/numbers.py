@@ -121,6 +121,7 @@ class FloatSum(AggKernel):
     partial_types: ClassVar[list[pa.DataType]] = EXACT
     result_type: ClassVar[pa.DataType] = pa.float64()
     exact_prefixes: ClassVar[bool] = True
+    joins_columns: ClassVar[bool] = True
 
     def create(self, rows: Rows) -> list[pa.Array]:
         return _summed(rows)[0]
@@ -151,6 +152,7 @@ class CountKernel(AggKernel):
     partial_types: ClassVar[list[pa.DataType]] = [pa.int64()]
     result_type: ClassVar[pa.DataType] = pa.int64()
     exact_prefixes: ClassVar[bool] = True
+    joins_columns: ClassVar[bool] = True
 
     def create(self, rows: Rows) -> list[pa.Array]:
         ids = rows.ids if rows.values is None else valid_rows(rows.values, rows.ids)[1]
@@ -218,8 +220,9 @@ class IntSum(AggKernel):
     partial_types: ClassVar[list[pa.DataType]] = [pa.int64(), pa.int32()]
     result_type: ClassVar[pa.DataType] = pa.int64()
     exact_prefixes: ClassVar[bool] = True
+    joins_columns: ClassVar[bool] = True
 
-    label: str
+    label: str = attrs.field(eq=False)
 
     def _total(self, values: pa.Array, ids: Ints, n: int) -> list[pa.Array]:
         kept, groups, _ = valid_rows(values, ids)
@@ -278,7 +281,7 @@ class IntSum(AggKernel):
 class DecimalSum(AggKernel):
     """Exact sum of decimals, 38 digits. Partials have 76, so that only the *result* can overflow."""
 
-    label: str
+    label: str = attrs.field(eq=False)
     scale: int
 
     @property
@@ -318,6 +321,7 @@ class DecimalSum(AggKernel):
 class Average(AggKernel):
     """A sum, divided by the count of its values."""
 
+    joins_columns: ClassVar[bool] = True
     result_type: ClassVar[pa.DataType] = pa.float64()
     total: AggKernel
 

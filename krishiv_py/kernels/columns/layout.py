@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import Final
+from functools import cached_property, partial
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from krishiv_py.arrays.grouping import WHOLE_BYTES, by_groups, joined, key_hashe
 from krishiv_py.arrays.types import Ints, Mask, with_column
 from krishiv_py.arrays.types import whole as whole
 from krishiv_py.kernels.aggregates import AggKernel, Rows, kernel_for
-from krishiv_py.kernels.aggregates.base import FailingPlace, blame_too_long, first_of, shown_key
+from krishiv_py.kernels.aggregates.base import FailingPlace, blame_too_long, first_of, regrouped, shown_key
 from krishiv_py.kernels.columns.evaluate import expr_type
 from krishiv_py.kernels.columns.steps import step_schema
 from krishiv_py.kernels.columns.times import FixedAssigner, lengths_between, time_type, unstamp
@@ -122,6 +122,7 @@ class Layout:
         self.kernels = (
             [kernel for kernel in taking_back if kernel is not None] if taking_back and self.takes_back else self.kernels
         )
+        self.joined_columns = _joined_columns(self.kernels, self.input_of, input_types)
         self.key_names = key_names(spec)
         self.key_types = [spec.row_schema.field(k).type for k in spec.keys]
         keys = [pa.field(n, t) for n, t in zip(self.key_names, self.key_types, strict=True)]
@@ -259,7 +260,7 @@ class Layout:
         handed_on = handed_fields(spec, pa.schema(fields)) if spec.followed else []
         if spec.output is not None:
             given = pa.schema(fields)
-            fields = [_computed(name, expr, given) for name, expr in spec.output]
+            fields = [_field_of(name, expr, given) for name, expr in spec.output]
         if spec.options.emit_mode == "retractions":
             fields.append(pa.field("op", pa.string()))
         if spec.options.pane:
@@ -278,16 +279,12 @@ class Layout:
 
     def _created(self, rows: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
         times = rows[TIME].to_numpy()
-        out: list[pa.Array] = []
-        with self._failing_place(rows, first_of(ids)):
-            for call, kernel, column in zip(self.spec.aggs, self.kernels, self.input_of, strict=True):
-                try:
-                    values = None if column is None else whole(rows[f"a{column}"])
-                    out += kernel.create(Rows(values, times, ids, n))
-                except pa.ArrowInvalid as problem:
-                    blame_too_long(call.output_name, problem)
-                    raise
-        return out
+        inputs = [[] if column is None else [f"a{column}"] for column in self.input_of]
+
+        def create(kernel: AggKernel, values: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+            return kernel.create(Rows(values[0] if values else None, times, ids, n))
+
+        return self._computed(create, rows, inputs, ids, n)
 
     def merge(self, partials: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
         """Merged partial columns."""
@@ -296,15 +293,28 @@ class Layout:
         return self._merged(partials, ids, n)
 
     def _merged(self, partials: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
-        out: list[pa.Array] = []
-        with self._failing_place(partials, first_of(ids)):
-            for call, kernel, names in zip(self.spec.aggs, self.kernels, self.partial_names, strict=True):
+        def merge(kernel: AggKernel, columns: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
+            return kernel.merge(columns, ids, n)
+
+        return self._computed(merge, partials, self.partial_names, ids, n)
+
+    def _computed(
+        self, compute: _Compute, table: pa.Table, inputs: Sequence[Sequence[str]], ids: Ints, n: int
+    ) -> list[pa.Array]:
+        """Return the partial columns that the kernels make of their `inputs`."""
+        out: list[list[pa.Array]] = [[] for _ in self.kernels]
+        most = max(1, _JOINED_VALUES // max(1, table.num_rows))
+        with self._failing_place(table, first_of(ids)):
+            for part in (alike[low : low + most] for alike in self.joined_columns for low in range(0, len(alike), most)):
+                columns = [[whole(table[name]) for name in inputs[number]] for number in part]
                 try:
-                    out += kernel.merge([whole(partials[x]) for x in names], ids, n)
+                    made = _of_columns(partial(compute, self.kernels[part[0]]), columns, ids, n)
                 except pa.ArrowInvalid as problem:
-                    blame_too_long(call.output_name, problem)
+                    blame_too_long(self.spec.aggs[part[0]].output_name, problem)
                     raise
-        return out
+                for number, columns_of_one in zip(part, made, strict=True):
+                    out[number] = columns_of_one
+        return [column for columns in out for column in columns]
 
     def finish(self, partials: pa.Table, bounds: Bounds | None = None) -> list[pa.Array]:
         """Finished aggregate columns; `bounds` of windows, where they are known, are named for one that fails."""
@@ -335,7 +345,36 @@ class Layout:
         return FailingPlace(where, known)
 
 
-def _computed(name: str, expr: Expr, given: pa.Schema) -> pa.Field:
+_Compute: TypeAlias = "Callable[[AggKernel, list[pa.Array], Ints, int], list[pa.Array]]"
+_JOINED_VALUES: Final = 1 << 18
+"""So many values of all columns are computed at once: beyond, a call costs next to nothing, and a copy does."""
+
+
+def _of_columns(
+    compute: Callable[[list[pa.Array], Ints, int], list[pa.Array]], columns: list[list[pa.Array]], ids: Ints, n: int
+) -> list[list[pa.Array]]:
+    """Return the partial columns of each of several inputs, which are one input to `compute`, of as many times the groups."""
+    if len(columns) == 1:
+        return [compute(columns[0], ids, n)]
+    joined_columns = [pa.concat_arrays(parts) for parts in zip(*columns, strict=True)]
+    apart = (np.arange(len(columns))[:, np.newaxis] * n + ids).ravel()
+    with regrouped(lambda group: group % n):
+        made = compute(joined_columns, apart, len(columns) * n)
+    return [[column.slice(place * n, n) for column in made] for place in range(len(columns))]
+
+
+def _joined_columns(
+    kernels: Sequence[AggKernel], input_of: Sequence[int | None], input_types: Sequence[pa.DataType]
+) -> list[list[int]]:
+    """Return the numbers of aggregates that are computed in one call, and of each other one alone."""
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for number, (kernel, column) in enumerate(zip(kernels, input_of, strict=True)):
+        joins = kernel.joins_columns and column is not None
+        alike.setdefault((kernel, input_types[column]) if joins and column is not None else (number,), []).append(number)
+    return list(alike.values())
+
+
+def _field_of(name: str, expr: Expr, given: pa.Schema) -> pa.Field:
     return given.field(expr.name).with_name(name) if isinstance(expr, Col) else pa.field(name, expr_type(expr, given))
 
 
