@@ -16,6 +16,7 @@ Clients that other tests left in the process open and close a few handles meanwh
 """
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("job", ["tumbling", "lookback", "join", "process", "absence", "pattern"])
 def test_a_short_soak_is_flat(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outputs, "_TOGETHER", 1)

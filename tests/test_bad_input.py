@@ -309,6 +309,7 @@ def test_two_columns_of_one_name_are_refused_as_spark_ignores_case() -> None:
         stream_of(SCHEMA).rename(amount="USER")
 
 
+@pytest.mark.slow
 def test_ten_thousand_columns() -> None:
     wide = pa.schema([pa.field("at", pa.int64()), *(pa.field(f"c{i}", pa.int64()) for i in range(10_000))])
     stream = stream_of(wide).with_column("twice", col("c9999") * 2).filter("c5000 = 1").watermark("at", 0).key_by("c7")

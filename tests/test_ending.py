@@ -82,6 +82,7 @@ def ended(tmp_path: Path, how: str, before: tuple[str, ...] = (), number: int | 
     return run.returncode, out.split("\n")[:-1]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("pid_1", [False, True])
 @pytest.mark.parametrize("how", ["waits", "slow", "holds on", "thread"])
 def test_sigterm_stops_queries_and_exits_with_143(tmp_path: Path, how: str, pid_1: bool) -> None:

@@ -61,6 +61,7 @@ CALLS = {
 }
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("what", CALLS)
 def test_what_is_missing_names_its_extra(what: str) -> None:
     module, call = CALLS[what]

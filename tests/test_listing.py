@@ -185,6 +185,7 @@ def test_all_folders_are_looked_into_now_and_then(tmp_path: Path, monkeypatch: p
     assert lister.new() == ["late.json"]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("many", [1, 5_000])
 @pytest.mark.parametrize("seed", range(4))
 def test_folders_that_are_passed_over_hold_nothing_new(

@@ -109,6 +109,7 @@ def finished(value: Any, type_: pa.DataType) -> Any:
     return driver.close()
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("type_", TYPES)
 def test_errors_name_types_as_schema_texts_do(type_: str) -> None:
     seen = 0

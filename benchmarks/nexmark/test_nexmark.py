@@ -76,6 +76,7 @@ def test_every_query_is_there() -> None:
     assert all(query.title for query in QUERIES.values())
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", QUERIES)
 def test_query_on_the_driver_is_what_duckdb_says(data: Path, tmp_path: Path, name: str) -> None:
     engines.run(QUERIES[name], data, tmp_path / "out", "driver")
@@ -83,6 +84,7 @@ def test_query_on_the_driver_is_what_duckdb_says(data: Path, tmp_path: Path, nam
     assert verdict.ok, verdict
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", sql.TEXTS)
 def test_query_as_sql_is_what_duckdb_says(data: Path, tmp_path: Path, name: str) -> None:
     query = evolve(QUERIES[name], build=lambda streams: sql.planned(name, streams))
@@ -91,6 +93,7 @@ def test_query_as_sql_is_what_duckdb_says(data: Path, tmp_path: Path, name: str)
     assert verdict.ok, verdict
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", tables.TABLES)
 @pytest.mark.parametrize("engine", ["driver", "in-process"])
 def test_query_without_a_window_is_what_duckdb_says(data: Path, tmp_path: Path, name: str, engine: engines.Engine) -> None:

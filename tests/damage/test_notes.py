@@ -97,7 +97,7 @@ def damages(data: bytes) -> Iterator[tuple[str, bytes | None]]:
         yield f"without line {line}", b"\n".join(lines[:line] + lines[line + 1 :])
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("checksums", [True, False], ids=["with checksums", "without"])
 def test_what_a_start_reads_is_right_or_refused(whole: Path, checksums: bool) -> None:
     kept = Kept(whole, sums=checksums)

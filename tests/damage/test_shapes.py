@@ -28,7 +28,7 @@ LONG: Final = os.environ.get("KRISHIV_DAMAGE") == "long"
 SOME: Final = 6
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("point", "when"), [("published", "before"), ("stopped", "")], ids=str)
 def test_a_checkpoint_with_a_note_of_another_shape_is_right_or_the_note_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, when: str

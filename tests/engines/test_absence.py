@@ -66,6 +66,7 @@ def test_on_spark(seed: int, session: Session, tmp_path: Path) -> None:
     assert _sorted(case.bounded(session)) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_checkpoint_moves_between_engines(session: Session, tmp_path: Path) -> None:
     assert _sorted(Case(DDL, _plan, _drawn(3)).moved(session, tmp_path)) == _wanted(_drawn(3))
@@ -89,6 +90,7 @@ def test_expected_keys_in_process(workers: int, tmp_path: Path) -> None:
         assert _sorted(case.bounded(session)) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_expected_keys_on_spark(session: Session, tmp_path: Path) -> None:
     case, wanted = Case(DDL, _expecting, SENT), _of_driver(_expecting, SENT)
@@ -176,6 +178,7 @@ def test_expected_keys_are_loaded_again_in_process(workers: int, tmp_path: Path)
         assert [row[:2] for row in _reloaded(session, tmp_path)] == RELOADED
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_expected_keys_are_loaded_again_on_spark(session: Session, tmp_path: Path) -> None:
     assert [row[:2] for row in _reloaded(session, tmp_path)] == RELOADED

@@ -62,6 +62,7 @@ def test_on_spark(seed: int, session: Session, tmp_path: Path) -> None:
     assert _sorted(_case(batches[:6], spec).bounded(session)) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_checkpoint_moves_between_engines(session: Session, tmp_path: Path) -> None:
     spec, batches = next((spec, rows) for spec, rows in map(_drawn, range(5, 99)) if len(_wanted(spec, rows)) > 3)

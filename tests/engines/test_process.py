@@ -51,6 +51,7 @@ def test_in_process(seed: int, made: Any, workers: int, tmp_path: Path) -> None:
         assert _sorted(_case(batches, made(seed)).bounded(session)) == wanted
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", range(max(1, scaled(3))))
 def test_on_spark(seed: int, session: Session, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def test_in_process_bounded(case: Case) -> None:
     _holds("in_process_bounded", case)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 def test_bounded(session: Session, case: Case) -> None:
     _holds("bounded", case)

@@ -8,16 +8,19 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import pytest
 
 import krishiv_py
 from krishiv_py.cli import main as cli
 from krishiv_py.functions.known import FUNCTIONS
 from tests.house.test_reference import entries
 
+pytestmark = pytest.mark.xdist_group("texts")  # which are read once
 ROOM: Final = Path(krishiv_py.__file__).parent
 HOLE: Final = "HOLE"
 """Stands for what only a run knows."""
@@ -64,8 +67,13 @@ def public() -> dict[str, list[inspect.Signature | None]]:
 PUBLIC: Final = public()
 
 
-def texts() -> Iterator[tuple[str, str]]:
-    """Yield the texts for readers, without docstrings, with their places."""
+@cache
+def texts() -> tuple[tuple[str, str], ...]:
+    """Return the texts for readers, without docstrings, with their places."""
+    return tuple(_texts())
+
+
+def _texts() -> Iterator[tuple[str, str]]:
     for path in sorted(ROOM.rglob("*.py")):
         if path.name in NO_HINTS or path.parent.name == "sql":  # tests/sql has cases of its hints
             continue

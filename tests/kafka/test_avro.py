@@ -201,6 +201,7 @@ def test_a_type_that_would_lose_something_is_no_value() -> None:
         assert actual.batch.num_rows == 0 and f"column '{name}'" in actual.bad[0][1], (name, type_)
 
 
+@pytest.mark.slow
 def test_a_registered_schema_without_the_columns_is_refused_at_the_call(broker: Broker, topic: Topic) -> None:
     name, other = topic(), topic()
     stated: dict[str, Any] = {"bootstrap_servers": broker.address, "value_format": "avro"}

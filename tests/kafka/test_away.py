@@ -58,6 +58,7 @@ def counts(broker: Broker, number: int, topic: str = "out") -> list[tuple[int, i
     return rows
 
 
+@pytest.mark.slow
 def test_a_broker_that_restarts_has_every_row_once(own_broker: Broker, tmp_path: Path) -> None:
     sent(own_broker, range(0, 100, 5))
     with Session.builder().engine("in-process").retry_for("3 min").get_or_create() as session:

@@ -47,6 +47,7 @@ def keys_of(topic: str, tokens: str, call: Callable[..., Any]) -> list[str]:
     return [k for table in micro_batches(source) for k in table["k"].to_pylist()]
 
 
+@pytest.mark.slow
 def test_a_topic_is_read_and_written_with_tokens(topic: Callable[..., str], tokens: str) -> None:
     """A token ends while the sink is open, and the connection with it, unless the next token is sent in time."""
     name, calls = topic(), itertools.count()
@@ -117,6 +118,7 @@ def raises(_config: str | None) -> Any:
     raise PermissionError(SECRET)
 
 
+@pytest.mark.slow
 def test_a_function_that_gives_no_token_is_an_error_that_shows_no_secret() -> None:
     begun = time.monotonic()
     options = {**SASL, "oauth_cb": raises}

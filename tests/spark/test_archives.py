@@ -15,6 +15,7 @@ from krishiv_py.plan.options.watermarks import RowsClock
 from tests.in_process.test_archives import SCHEMA, expected, texts, topic, windows, written
 
 
+@pytest.mark.slow
 def test_lanes_of_an_archive(session: Session, tmp_path: Path) -> None:
     rows = topic(3)
     written(rows, tmp_path / "archive", 3)

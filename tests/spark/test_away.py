@@ -110,7 +110,7 @@ def test_a_batch_whose_answer_was_lost_is_not_written_twice(session: Session) ->
     assert sum(sink.batches.values()) == 9 and not sink.fails
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["plan", "read"])
 def test_a_source_that_was_away_is_planned_and_read_again(session: Session, tmp_path: Path, step: str) -> None:
     (tmp_path / step).write_text("2")
@@ -270,6 +270,7 @@ def test_a_start_is_refused_while_a_mount_is_missing(session: Session, tmp_path:
     assert sorted(written) == [(0, 2), (10, 1), (20, 1)]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_stays_away_ends_the_query_after_the_limit(session: Session, tmp_path: Path) -> None:
     mount = Mount(tmp_path)
     with Patient(session, 2):

@@ -82,6 +82,7 @@ def falls_to_zero(actual: Sequence[dict[str, int]]) -> bool:
     return numbers == sorted(numbers, reverse=True) and numbers[-1] == 0 and (len(set(numbers)) > 1 or len(numbers) < 3)
 
 
+@pytest.mark.slow
 def test_a_backlog_falls_as_batches_take_it(session: Session, tmp_path: Path) -> None:
     known = tmp_path / "known"
     known.write_text("40")

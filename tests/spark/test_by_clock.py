@@ -54,6 +54,7 @@ def waits(query: kv.Query, watermark_us: int) -> None:
     query.process_all_available()
 
 
+@pytest.mark.slow
 def test_windows_fire_by_the_clock_on_all_engines_and_after_a_restart(
     session: kv.Session, clock: Clock, tmp_path: Path
 ) -> None:

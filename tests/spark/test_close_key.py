@@ -85,6 +85,7 @@ def sorted_texts(rows: Any) -> list[str]:
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outputs", "stage"),
     [

@@ -73,6 +73,7 @@ PROGRAM = textwrap.dedent("""
 """)
 
 
+@pytest.mark.slow
 def test_connect() -> None:
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):  # PySpark's port is taken, by this program or by another one

@@ -164,6 +164,7 @@ def test_a_flush_that_cannot_begin_is_reported(session: Session, tmp_path: Path,
     query.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "order",
     [

@@ -141,6 +141,7 @@ def test_in_process(change: str, tmp_path: Path) -> None:
         check(session, change, tmp_path)
 
 
+@pytest.mark.slow
 def test_two_operators_on_spark(session: Session, tmp_path: Path) -> None:
     check(session, SHORT, tmp_path, ("tumbling", "session"))
 

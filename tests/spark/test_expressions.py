@@ -150,6 +150,7 @@ def test_values_and_errors_are_those_of_spark(session: Session, kind: str) -> No
     assert not wrong, f"{len(wrong)} of {len(exprs)}:\n" + "\n".join(wrong[:15])
 
 
+@pytest.mark.slow
 def test_text_is_read_as_spark_reads_it() -> None:
     chance = random.Random("texts")
     rows = table(chance, ROWS)

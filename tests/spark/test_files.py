@@ -79,6 +79,7 @@ def test_every_file_is_read_whatever_its_name_and_age(session: Session, tmp_path
     assert seen(session, folder, max_files_per_batch=3) == set(NAMES)
 
 
+@pytest.mark.slow
 def test_a_file_older_than_what_was_read_is_read(session: Session, tmp_path: Path) -> None:
     write(tmp_path / "in/a.parquet", row("a", 10))
     plan = session.read_parquet(tmp_path / "in", DDL, streaming=True).watermark("at", 0).tumbling_window(10).agg(count())
@@ -183,6 +184,7 @@ def test_what_is_not_there_is_refused_at_the_call(session: Session, tmp_path: Pa
     assert per_second(session.read_parquet(tmp_path / "empty", DDL)).collect().num_rows == 0
 
 
+@pytest.mark.slow
 def test_after_a_flush_every_row_is_late_and_that_is_said(session: Session, tmp_path: Path) -> None:
     write(tmp_path / "in/a.parquet", row("a", 10))
     plan = per_second(session.read_parquet(tmp_path / "in", DDL, streaming=True))

@@ -55,6 +55,7 @@ def at(ms: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(ms / 1_000, dt.timezone.utc).replace(tzinfo=None)
 
 
+@pytest.mark.slow
 def test_every_operator_of_spark_follows_a_chain(session: Session, memory: Memory) -> None:
     session.spark.conf.set("spark.sql.session.timeZone", "UTC")
     stream, sender = memory()
@@ -113,6 +114,7 @@ def test_both_queries_go_on_exactly_once(session: Session, tmp_path: Path) -> No
     assert sorted(map(tuple, done)) == [(10_000, 2), (20_000, 3)]
 
 
+@pytest.mark.slow
 def test_what_failed_is_reported_to_the_reader_and_taken_back(session: Session, tmp_path: Path) -> None:
     stream, sender = session.memory_stream(DDL, spool=str(tmp_path / "spool"))
     broken = tmp_path / "broken"
@@ -182,6 +184,7 @@ def test_what_cannot_be_handed_over_is_refused(session: Session, memory: Memory)
             plan.to_dataframe(checkpoint=folder, watermark=0)
 
 
+@pytest.mark.slow
 def test_streams_are_joined_when_all_there_is_is_handed_over(session: Session, memory: Memory) -> None:
     stream, sender = memory()
     sender.send([row("a", 100), row("a", 200), row("b", 5_000), row("a", 1_500)])

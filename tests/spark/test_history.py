@@ -51,6 +51,7 @@ def test_history_and_live_on_spark_are_one_long_run(session: Session, tmp_path: 
     assert not (tmp_path / "checkpoint-history").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.two_tasks
 def test_a_changed_plan_on_spark_is_rebuilt_from_an_archive(session: Session, tmp_path: Path) -> None:
     """The savepoint is of Spark, in several buckets; the aggregate and the output that are new come from files."""

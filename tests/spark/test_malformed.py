@@ -97,6 +97,7 @@ def test_other_headers_are_refused(session: Session, tmp_path: Path) -> None:
         session.read_json(tmp_path / "a.csv", DDL, on_malformed="drop")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_files_in_batches_are_replayed_as_a_query_took_them(session: Session, tmp_path: Path, limit: int) -> None:
     times = [[0, 900], [2_500, 1_200], [800, 3_000], [1_100, 100], [9_000, 2_950], [2_000], [9_100]]

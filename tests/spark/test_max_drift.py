@@ -101,6 +101,7 @@ def test_memory_streams_wait_too_over_a_restart_and_none_loses_a_send(session: k
         both(streams, session, None).start(sink, checkpoint=checkpoint)
 
 
+@pytest.mark.slow
 def test_who_is_held_back_is_reported_between_batches_and_no_more_when_it_goes_on(session: kv.Session) -> None:
     streams, senders = {}, {}
     for name in ("fast", "slow"):

@@ -111,6 +111,7 @@ def test_what_a_compact_file_has_too_is_not_looked_at(tmp_path: Path) -> None:
         follow(str(tmp_path / "cp"), [])
 
 
+@pytest.mark.slow
 def test_a_moved_query_goes_on(session: Session, tmp_path: Path) -> None:
     home = tmp_path / "here"
     rows = []

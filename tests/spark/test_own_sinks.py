@@ -83,6 +83,7 @@ def test_files_of_a_users_own_kind_are_written_by_tasks(session: Session, tmp_pa
     assert len(list((tmp_path / "late").glob("part-*.csv"))) == 2
 
 
+@pytest.mark.slow
 def test_a_frame_and_tables_know_their_batch(memory: Callable[[], tuple[Stream, Sender]], tmp_path: Path) -> None:
     seen: list[tuple[Any, ...]] = []
 

@@ -126,6 +126,7 @@ def test_bounded_streaming_and_driver_are_equal_over_restarts(
     assert sorted_rows(pq.read_table(out)) == results
 
 
+@pytest.mark.slow
 def test_an_endless_source_is_tried_again(session: Session, tmp_path: Path) -> None:
     known = tmp_path / "known"
     set_end(known, 5)

@@ -100,6 +100,7 @@ def compacts_soon(session: Session) -> Iterator[None]:
     session.spark.conf.unset("spark.sql.streaming.fileSource.log.compactInterval")
 
 
+@pytest.mark.slow
 def test_files_of_equal_time_are_taken_by_name_and_those_without_bytes_wait(folder: Folder) -> None:
     for n in (3, 0, 2, 1, 4):
         folder.put(f"{n}", n * 10)
@@ -111,6 +112,7 @@ def test_files_of_equal_time_are_taken_by_name_and_those_without_bytes_wait(fold
     assert folder.run() == (6, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "change"),
     [
@@ -179,6 +181,7 @@ def test_files_come_while_it_runs_and_go_when_they_were_read(folder: Folder) -> 
     assert list(folder.path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compacts_soon")
 def test_a_checkpoint_with_a_name_like_a_pattern_and_one_that_was_moved(folder: Folder) -> None:
     folder.checkpoint = folder.home / "check [1]*{a}? #1%20"

@@ -114,7 +114,6 @@ SHORT = ("sessions", "inner join")
 """What a run of all tests compares; `nox -s slow` has the others."""
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow) for name in PAIRS])
 def test_results_are_those_of_structured_streaming(
     name: str, folders: dict[str, str], spark: SparkSession, session: Session, tmp_path: Path

@@ -37,6 +37,7 @@ def clock(session: Session) -> Iterator[Clock]:
     session.use_clock(wall_clock_us)
 
 
+@pytest.mark.slow
 def test_keys_of_the_first_batch_live_as_long_as_others(session: Session, clock: Clock) -> None:
     stream, sender = session.memory_stream(DDL)
     windows = stream.watermark("at", 0).key_by("user").with_state_ttl(StateTtlConfig("1 hour", "processing"))

@@ -198,6 +198,7 @@ def test_the_console_shows_both_outputs_and_says_what_it_left_out(memory: Memory
     assert "user=a, at=999, amount=1, reason=late" in shown[2]
 
 
+@pytest.mark.slow
 def test_a_streaming_dataframe_goes_on_in_plain_spark(session: Session, memory: Memory) -> None:
     stream, sender = memory()
     frame = per_second(stream).to_dataframe()

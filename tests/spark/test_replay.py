@@ -60,6 +60,7 @@ def by_source(stream: Stream) -> TimedStream:
     return stream.with_watermark(spec, "at", source_column="source")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("marked", [pytest.param(one_watermark, marks=pytest.mark.slow), by_source])
 def test_a_union_of_files_is_replayed_as_a_query_took_it(
     session: Session, tmp_path: Path, marked: Callable[[Stream], TimedStream]

@@ -161,6 +161,7 @@ def test_what_was_only_announced_is_forgotten(tmp_path: Path) -> None:
     assert not note.exists()
 
 
+@pytest.mark.slow
 def test_odd_names_of_folders(buckets: Session, tmp_path: Path) -> None:
     checkpoint = tmp_path / "a b%20[c]ü"
     write(tmp_path / "in", 0)

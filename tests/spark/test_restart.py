@@ -121,6 +121,7 @@ def test_a_file_noted_before_a_crash_is_a_batch_of_its_own_all_the_same(session:
     assert pq.read_table(tmp_path / "late")["at"].to_pylist() == [20]
 
 
+@pytest.mark.slow
 def test_per_source_watermarks_survive_a_restart(session: Session, tmp_path: Path) -> None:
     stream, sender = session.memory_stream("source string, at bigint")
     lags = MultiSourceWatermarkSpec.new().source("a", WatermarkSpec.fixed_lag(0)).source("b", WatermarkSpec.fixed_lag(0))
@@ -158,6 +159,7 @@ def test_profiles_refuse_checkpoints_that_do_not_keep_their_promise(session: Ses
         check_checkpoint("distributed-durable", "/var/checkpoint")
 
 
+@pytest.mark.slow
 def test_streams_of_their_own_are_sources(session: Session, tmp_path: Path) -> None:
     """The slowest source holds the watermark; closing one source leaves it to the others."""
     streams, senders = {}, {}

@@ -17,6 +17,7 @@ from tests.spark.conftest import per_second, row
 Memory = Callable[[], tuple[Stream, Sender]]
 
 
+@pytest.mark.slow
 def test_a_sink_in_memory_has_one_writer(memory: Memory, tmp_path: Path) -> None:
     (one, to_one), (two, to_two) = memory(), memory()
     late, sink, checkpoint = MemorySink(), MemorySink(), str(tmp_path / "checkpoint")
@@ -49,6 +50,7 @@ def test_a_sink_in_memory_has_one_writer(memory: Memory, tmp_path: Path) -> None
     assert plans[1].run().late.num_rows == 1  # a query that has ended holds nothing back
 
 
+@pytest.mark.slow
 def test_folders_take_the_rows_of_two_queries_at_once(memory: Memory, tmp_path: Path) -> None:
     for kind in (ParquetSink, JsonSink):
         sink, streams = kind(str(tmp_path / kind.__name__)), [memory(), memory()]

@@ -120,6 +120,7 @@ class Runs:
         self.ended.set()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:query 'q' tries again:RuntimeWarning")
 def test_what_is_away_is_waited_for_within_the_limit() -> None:
     begun, notes, prepared = list[object](), list[str](), list[int]()

@@ -12,6 +12,7 @@ from krishiv_py.testing import Driver
 from tests.spark.conftest import DDL, row
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the early results of a snapshot")
 def test_stages_and_outputs_give_what_is_open_early(session: kv.Session, tmp_path: Path) -> None:
     stream, sender = session.memory_stream(DDL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from krishiv_py import MemorySink, Session
 from tests.spark.conftest import DDL, row, sorted_rows
 
@@ -73,6 +75,7 @@ JOINED = """
 """
 
 
+@pytest.mark.slow
 def test_ranks_and_joins_run_as_a_stream_and_as_a_batch(session: Session) -> None:
     stream, sender = session.memory_stream(DDL)
     other, other_sender = session.memory_stream(DDL)

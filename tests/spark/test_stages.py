@@ -111,6 +111,7 @@ def test_outputs_of_stages_lie_apart(session: Session, tmp_path: Path) -> None:
         chain(streaming).to_dataframe()
 
 
+@pytest.mark.slow
 def test_results_that_name_their_event_time_have_it(session: Session, tmp_path: Path) -> None:
     def counted(stream: Stream) -> ResultStream:
         counts = stream.watermark("at", 1_000).key_by("user").tumbling_window(1_000).agg(count())

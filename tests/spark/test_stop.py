@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from krishiv_py import Batches, ForeachBatchSink, ParquetSink, Session
 from krishiv_py.spark.setup.jvm import stop_spark
@@ -19,6 +20,7 @@ from tests.spark.conftest import per_second, row, sorted_rows
 DDL = "user string, at bigint, amount bigint"
 
 
+@pytest.mark.slow
 def test_a_stop_breaks_the_batch_off_without_a_word(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.spark.test_stop", str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=180)

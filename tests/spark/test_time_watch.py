@@ -55,6 +55,7 @@ def test_a_number_without_unit_that_looks_like_seconds(session: kv.Session, tmp_
             assert len(doubts) == 1
 
 
+@pytest.mark.slow
 def test_a_clock_that_runs_ahead_is_named_and_a_catch_up_is_none(
     session: kv.Session, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -121,6 +122,7 @@ class Drifting(Source):
         return str(planned[0])
 
 
+@pytest.mark.slow
 def test_a_partition_that_others_make_late_is_named(session: kv.Session, tmp_path: Path) -> None:
     plan = session.read_source(Drifting()).watermark("at", "12 s").late_rule("event").tumbling_window("5 s").agg(kv.count())
     with pytest.warns(RuntimeWarning, match=r"partition 'b' are .* before those that 'a' had.*rows of this batch are late"):

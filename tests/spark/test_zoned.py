@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from krishiv_py import MemorySink, Output, Session, Stream, calendar_window, count
 from krishiv_py.testing import Driver, stream_of
@@ -38,6 +39,7 @@ CALLS = (
 )
 
 
+@pytest.mark.slow
 def test_times_in_zones_are_those_of_spark(session: Session) -> None:
     chance = random.Random("zones")
     near = [
@@ -49,6 +51,7 @@ def test_times_in_zones_are_those_of_spark(session: Session) -> None:
     check_rows(session, rows, tuple(call.format(zone=zone) for zone in ZONES for call in CALLS))
 
 
+@pytest.mark.slow
 def test_calendar_windows_are_those_of_the_driver(session: Session, tmp_path: Path) -> None:
     """Business days, hopping days, a quarter to date, over a change of clocks, a restart, and in a bounded run."""
     chance, first = random.Random("calendar"), dt.datetime(2023, 3, 20, tzinfo=dt.timezone.utc)

@@ -158,6 +158,7 @@ def test_a_job_ends_with_the_code_that_says_what_a_repetition_does(away: Server,
     assert away.rows("SELECT * FROM counts") == [("a", 0, 10, 1)]
 
 
+@pytest.mark.slow
 def test_on_spark_a_server_that_restarts_has_every_row_once(away: Server, session: Session) -> None:
     stream, sender = session.memory_stream("user string, at bigint")
     plan = stream.watermark("at", 0).key_by("user").tumbling_window(10).agg(count())

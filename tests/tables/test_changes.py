@@ -126,6 +126,7 @@ MAKES: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", MAKES)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_content_is_that_of_the_table_after_every_batch(name: str, seed: int, tmp_path: Path) -> None:

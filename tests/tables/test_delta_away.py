@@ -60,6 +60,7 @@ def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("empty", [False, True], ids=["nothing is there", "an empty folder is there"])
 @pytest.mark.parametrize("moments", [(1, 2, 12), (1,)], ids=["a table", "no commit yet"])
 def test_a_restart_waits_for_the_mount_of_a_table(job: Job, moments: tuple[int, ...], empty: bool) -> None:

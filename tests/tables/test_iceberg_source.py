@@ -95,6 +95,7 @@ def test_a_table_is_read_once_as_it_is_and_as_it_was(lake: Lake) -> None:
     assert numbers(micro_batches(lake.source(snapshot=snapshots[2], max_files_per_batch=1))) == [[1, 2], [3], [4, 5]]
 
 
+@pytest.mark.slow
 def test_each_snapshot_is_read_once_whatever_the_size_of_batches(tmp_path: Path) -> None:
     for number, (start, before) in enumerate([("earliest", [1, 2, 3, 4, 5]), ("latest", []), (1, [3, 4, 5])]):
         for most in (None, 1, 2):

@@ -56,6 +56,7 @@ def test_snapshots_of_others_and_those_with_a_tag_do_not_expire(tmp_path: Path) 
     assert {tagged, other} <= left and len(left) < 20
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("key", [[], ["k"]])
 def test_small_files_are_merged_and_the_rows_stay(key: list[str], tmp_path: Path) -> None:
     made: list[tuple[Any, Callable[[], list[dict[str, Any]]], Callable[[], int]]] = [
@@ -193,6 +194,7 @@ def files_in(folder: Path) -> set[str]:
     }
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("other", "key"),
     [
