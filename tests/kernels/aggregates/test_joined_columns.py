@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import krishiv_py as kv
-from krishiv_py import Row, avg, col, count, max, sum
+from krishiv_py import avg, col, count, max, sum
 from krishiv_py.errors import AggregateOverflowError
 from krishiv_py.kernels.aggregates import kernel_for
 from krishiv_py.kernels.columns import layout
@@ -31,7 +31,7 @@ _DDL = ", ".join(
 _ALL = (*_INTS, *_FLOATS, *_DECIMALS)
 
 
-def _batches(seed: int, most: int = 30) -> list[list[Row]]:
+def _batches(seed: int, most: int = 30) -> list[list[dict[str, Any]]]:
     dice = random.Random(seed)
 
     def value(kind: str) -> Any:
@@ -40,9 +40,8 @@ def _batches(seed: int, most: int = 30) -> list[list[Row]]:
             return number
         return number / 7 if kind == "f" else Decimal(number % 10**9) / 100
 
-    def row() -> Row:
-        made: Row = {"user": dice.choice("abc"), "at": dice.randrange(60), **{name: value(name[0]) for name in _ALL}}
-        return made
+    def row() -> dict[str, Any]:
+        return {"user": dice.choice("abc"), "at": dice.randrange(60), **{name: value(name[0]) for name in _ALL}}
 
     return [[row() for _ in range(dice.randrange(most))] for _ in range(4)]
 
@@ -60,7 +59,7 @@ def _plan(window: str) -> kv.ResultStream:
     return windows[window].agg(*some, *more)
 
 
-def _given(window: str, batches: list[list[Row]]) -> list[pa.Table]:
+def _given(window: str, batches: list[list[dict[str, Any]]]) -> list[pa.Table]:
     driver = Driver(_plan(window))
     return [*(driver.send(batch).results for batch in batches), driver.close().results]
 
