@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
-from typing import Final, TypeAlias
+from functools import cached_property
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -122,7 +122,9 @@ class Layout:
         self.kernels = (
             [kernel for kernel in taking_back if kernel is not None] if taking_back and self.takes_back else self.kernels
         )
-        self.joined_columns = _joined_columns(self.kernels, self.input_of, input_types)
+        self.alike = _alike(self.kernels, self.input_of, input_types)
+        """Numbers of aggregates that are computed in one call."""
+        self.alone = [[number] for number in range(len(self.kernels)) if not any(number in part for part in self.alike)]
         self.key_names = key_names(spec)
         self.key_types = [spec.row_schema.field(k).type for k in spec.keys]
         keys = [pa.field(n, t) for n, t in zip(self.key_names, self.key_types, strict=True)]
@@ -166,6 +168,10 @@ class Layout:
                 *apart,
             ]
         )
+        ends = np.cumsum([0, *(len(kernel.partial_types) for kernel in self.kernels)]).tolist()
+        self.width = ends[-1]
+        self.places = [slice(*ends[number : number + 2]) for number in range(len(self.kernels))]
+        """Where the partials of each aggregate are among all."""
         self.partial_names = [[f"p{i}_{j}" for j in range(len(k.partial_types))] for i, k in enumerate(self.kernels)]
         self.reasons = pa.array(LATE_REASONS)
 
@@ -274,47 +280,56 @@ class Layout:
         """Partial columns of working rows."""
         each = self.row_bytes
         if (each is None or each * rows.num_rows > WHOLE_BYTES) and too_much(rows):
-            return joined([self._created(*part) for part in by_groups(rows, ids, n)])
-        return self._created(rows, ids, n)
-
-    def _created(self, rows: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
-        times = rows[TIME].to_numpy()
-        inputs = [[] if column is None else [f"a{column}"] for column in self.input_of]
-
-        def create(kernel: AggKernel, values: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
-            return kernel.create(Rows(values[0] if values else None, times, ids, n))
-
-        return self._computed(create, rows, inputs, ids, n)
+            return joined([self._computed(*part, of_rows=True) for part in by_groups(rows, ids, n)])
+        return self._computed(rows, ids, n, of_rows=True)
 
     def merge(self, partials: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
         """Merged partial columns."""
         if too_much(partials):
-            return joined([self._merged(*part) for part in by_groups(partials, ids, n)])
-        return self._merged(partials, ids, n)
+            return joined([self._computed(*part, of_rows=False) for part in by_groups(partials, ids, n)])
+        return self._computed(partials, ids, n, of_rows=False)
 
-    def _merged(self, partials: pa.Table, ids: Ints, n: int) -> list[pa.Array]:
-        def merge(kernel: AggKernel, columns: list[pa.Array], ids: Ints, n: int) -> list[pa.Array]:
-            return kernel.merge(columns, ids, n)
-
-        return self._computed(merge, partials, self.partial_names, ids, n)
-
-    def _computed(
-        self, compute: _Compute, table: pa.Table, inputs: Sequence[Sequence[str]], ids: Ints, n: int
-    ) -> list[pa.Array]:
-        """Return the partial columns that the kernels make of their `inputs`."""
-        out: list[list[pa.Array]] = [[] for _ in self.kernels]
-        most = max(1, _JOINED_VALUES // max(1, table.num_rows))
+    def _computed(self, table: pa.Table, ids: Ints, n: int, *, of_rows: bool) -> list[pa.Array]:
+        """Return the partial columns of working rows, or of partials."""
+        out: list[pa.Array] = [None] * self.width
+        times = table[TIME].to_numpy() if of_rows else None
         with self._failing_place(table, first_of(ids)):
-            for part in (alike[low : low + most] for alike in self.joined_columns for low in range(0, len(alike), most)):
-                columns = [[whole(table[name]) for name in inputs[number]] for number in part]
+            for part in self._parts(table.num_rows) if self.alike else self.alone:
+                number = part[0]
+                kernel, names = self.kernels[number], self.partial_names[number]
                 try:
-                    made = _of_columns(partial(compute, self.kernels[part[0]]), columns, ids, n)
+                    if part[-1] != number:
+                        for each, made in zip(part, self._of_columns(part, table, ids, n, of_rows=of_rows), strict=True):
+                            out[self.places[each]] = made
+                    elif times is None:
+                        out[self.places[number]] = kernel.merge([whole(table[name]) for name in names], ids, n)
+                    else:
+                        column = self.input_of[number]
+                        values = None if column is None else whole(table[f"a{column}"])
+                        out[self.places[number]] = kernel.create(Rows(values, times, ids, n))
                 except pa.ArrowInvalid as problem:
-                    blame_too_long(self.spec.aggs[part[0]].output_name, problem)
+                    blame_too_long(self.spec.aggs[number].output_name, problem)
                     raise
-                for number, columns_of_one in zip(part, made, strict=True):
-                    out[number] = columns_of_one
-        return [column for columns in out for column in columns]
+        return out
+
+    def _parts(self, rows: int) -> list[list[int]]:
+        """Return the numbers of aggregates that are computed in one call, for so many rows; of most each alone."""
+        most = max(1, _JOINED_VALUES // max(1, rows))
+        return [part[low : low + most] for part in (*self.alike, *self.alone) for low in range(0, len(part), most)]
+
+    def _of_columns(self, part: list[int], table: pa.Table, ids: Ints, n: int, *, of_rows: bool) -> list[list[pa.Array]]:
+        """Return the partials of equal aggregates: one call with their columns as one, of as many times the groups."""
+        kernel = self.kernels[part[0]]
+        names = [[f"a{self.input_of[number]}"] if of_rows else self.partial_names[number] for number in part]
+        columns = [pa.concat_arrays([whole(table[name]) for name in same]) for same in zip(*names, strict=True)]
+        apart = (np.arange(len(part))[:, np.newaxis] * n + ids).ravel()
+        with regrouped(lambda group: group % n):
+            made = (
+                kernel.create(Rows(columns[0], _NO_TIMES, apart, len(part) * n))
+                if of_rows
+                else kernel.merge(columns, apart, len(part) * n)
+            )
+        return [[column.slice(place * n, n) for column in made] for place in range(len(part))]
 
     def finish(self, partials: pa.Table, bounds: Bounds | None = None) -> list[pa.Array]:
         """Finished aggregate columns; `bounds` of windows, where they are known, are named for one that fails."""
@@ -345,33 +360,18 @@ class Layout:
         return FailingPlace(where, known)
 
 
-_Compute: TypeAlias = "Callable[[AggKernel, list[pa.Array], Ints, int], list[pa.Array]]"
 _JOINED_VALUES: Final = 1 << 18
 """So many values of all columns are computed at once: beyond, a call costs next to nothing, and a copy does."""
+_NO_TIMES: Final[Ints] = np.zeros(0, np.int64)
 
 
-def _of_columns(
-    compute: Callable[[list[pa.Array], Ints, int], list[pa.Array]], columns: list[list[pa.Array]], ids: Ints, n: int
-) -> list[list[pa.Array]]:
-    """Return the partial columns of each of several inputs, which are one input to `compute`, of as many times the groups."""
-    if len(columns) == 1:
-        return [compute(columns[0], ids, n)]
-    joined_columns = [pa.concat_arrays(parts) for parts in zip(*columns, strict=True)]
-    apart = (np.arange(len(columns))[:, np.newaxis] * n + ids).ravel()
-    with regrouped(lambda group: group % n):
-        made = compute(joined_columns, apart, len(columns) * n)
-    return [[column.slice(place * n, n) for column in made] for place in range(len(columns))]
-
-
-def _joined_columns(
-    kernels: Sequence[AggKernel], input_of: Sequence[int | None], input_types: Sequence[pa.DataType]
-) -> list[list[int]]:
-    """Return the numbers of aggregates that are computed in one call, and of each other one alone."""
-    alike: dict[tuple[object, ...], list[int]] = {}
+def _alike(kernels: Sequence[AggKernel], input_of: Sequence[int | None], types: Sequence[pa.DataType]) -> list[list[int]]:
+    """Return the numbers of aggregates that are equal but for their column."""
+    found: dict[tuple[AggKernel, pa.DataType], list[int]] = {}
     for number, (kernel, column) in enumerate(zip(kernels, input_of, strict=True)):
-        joins = kernel.joins_columns and column is not None
-        alike.setdefault((kernel, input_types[column]) if joins and column is not None else (number,), []).append(number)
-    return list(alike.values())
+        if kernel.joins_columns and column is not None:
+            found.setdefault((kernel, types[column]), []).append(number)
+    return [numbers for numbers in found.values() if len(numbers) > 1]
 
 
 def _field_of(name: str, expr: Expr, given: pa.Schema) -> pa.Field:
