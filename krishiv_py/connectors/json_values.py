@@ -231,12 +231,16 @@ def _written(value: Any) -> str:
     if writer is not None:
         return writer(value)
     if type(value) is list:
-        return "[" + ",".join([_WRITERS.get(type(one), _written)(one) for one in value]) + "]"
-    return (
-        "{"
-        + ",".join([f"{encode_basestring(name)}:{_WRITERS.get(type(one), _written)(one)}" for name, one in value.items()])
-        + "}"
-    )
+        if value and type(value[0]) is bytes:  # most lists that begin with a number have numbers alone
+            try:
+                return f"[{b','.join(value).decode()}]"
+            except TypeError:
+                pass
+        return f"[{','.join([_WRITERS.get(type(one), _written)(one) for one in value])}]"
+    parts = []
+    for name, one in value.items():
+        parts.append(f"{encode_basestring(name)}:{_WRITERS.get(type(one), _written)(one)}")
+    return f"{{{','.join(parts)}}}"
 
 
 def written(values: Sequence[Any]) -> list[Any]:

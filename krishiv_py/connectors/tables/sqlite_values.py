@@ -46,7 +46,8 @@ def values_of(values: pa.ChunkedArray, name: str) -> list[Any]:
     kind, is_ = values.type, pa.types
     if is_.is_nested(kind):
         json = json_texts.texts(values, name)
-        return pc.if_else(values.is_valid(), json, pa.scalar(None, pa.string())).to_pylist()  # type: ignore[no-any-return]
+        values = pc.if_else(values.is_valid(), json, pa.scalar(None, pa.string()))
+        return list(values.to_pylist())
     if is_.is_timestamp(kind):
         check_years(values, name, "SQLite")
         text = values.cast(pa.timestamp("us")).cast(pa.string())
@@ -60,7 +61,7 @@ def values_of(values: pa.ChunkedArray, name: str) -> list[Any]:
         values = values.cast(pa.string())
     elif is_.is_floating(kind) and pc.any(pc.is_nan(values), min_count=0).as_py():  # SQLite would make it a null
         return ["NaN" if value != value else value for value in values.to_pylist()]
-    return values.to_pylist()  # type: ignore[no-any-return]
+    return list(values.to_pylist())
 
 
 def _affinity(declared: str) -> str:

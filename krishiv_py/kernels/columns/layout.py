@@ -171,7 +171,7 @@ class Layout:
         ends = np.cumsum([0, *(len(kernel.partial_types) for kernel in self.kernels)]).tolist()
         self.width = ends[-1]
         self.places = [slice(*ends[number : number + 2]) for number in range(len(self.kernels))]
-        """Where the partials of each aggregate are among all."""
+        """The places of the partials of each aggregate among all."""
         self.partial_names = [[f"p{i}_{j}" for j in range(len(k.partial_types))] for i, k in enumerate(self.kernels)]
         self.reasons = pa.array(LATE_REASONS)
 
