@@ -262,7 +262,7 @@ def soak(session: nox.Session) -> None:
 @nox.session
 def slow(session: nox.Session) -> None:
     """What the ordinary run leaves out: long forms of tests, and the other cases of tests of which it has one in some."""
-    session.run(PYTHON, "-m", "pytest", "tests", "-m", "slow", *session.posargs)
+    session.run(PYTHON, "-m", "pytest", "tests", "benchmarks", "-m", "slow", *session.posargs)
 
 
 @nox.session
