@@ -359,9 +359,11 @@ class AggKernel(ABC):
         """Let a subclass of another kernel that computes other partials inherit none of its shortcuts.
 
         They give in another way what the methods that it overrides gave before. A class to which they apply says so:
-        ``ranges = Average.ranges``.
+        ``ranges = Average.ranges``, or ``joins_columns = True``.
         """
         super().__init_subclass__(**kwargs)
+        if "joins_columns" not in vars(cls):
+            cls.joins_columns = False
         for name, apart in _SHORTCUTS.items():
             if overridden_since(cls, name) - _SHORTCUTS.keys() - apart:
                 setattr(cls, name, vars(AggKernel)[name])

@@ -321,7 +321,6 @@ class DecimalSum(AggKernel):
 class Average(AggKernel):
     """A sum, divided by the count of its values."""
 
-    joins_columns: ClassVar[bool] = True
     result_type: ClassVar[pa.DataType] = pa.float64()
     total: AggKernel
 
@@ -353,6 +352,7 @@ class FloatAvg(Average):
     """The rounded exact sum, divided by the count."""
 
     exact_prefixes: ClassVar[bool] = True
+    joins_columns: ClassVar[bool] = True
     ranges = Average.ranges  # of the same partials
 
     def create(self, rows: Rows) -> list[pa.Array]:
@@ -376,6 +376,7 @@ class IntAvg(Average):
     """Mean of integers: the exact sum as a double, divided by the count."""
 
     exact_prefixes: ClassVar[bool] = True
+    joins_columns: ClassVar[bool] = True
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         total = pc.cast(partials[0], pa.float64(), safe=False)
@@ -389,6 +390,8 @@ class IntAvg(Average):
 @attrs.frozen
 class DecimalAvg(Average):
     """Mean of decimals: the double nearest to the exact sum divided by the count."""
+
+    joins_columns: ClassVar[bool] = True
 
     def finish(self, partials: list[pa.Array]) -> pa.Array:
         return quotients(partials[0], numbers(partials[1]))

@@ -15,6 +15,8 @@ import krishiv_py as kv
 from krishiv_py import avg, col, count, max, sum
 from krishiv_py.errors import AggregateOverflowError
 from krishiv_py.kernels.aggregates import kernel_for
+from krishiv_py.kernels.aggregates.base import Rows
+from krishiv_py.kernels.aggregates.numbers import FloatSum
 from krishiv_py.kernels.columns import layout
 from krishiv_py.testing import Driver, stream_of
 from tests.examples import scaled
@@ -97,3 +99,16 @@ def test_equal_kinds_over_columns_of_one_type_are_one_call(monkeypatch: pytest.M
     driver = Driver(stream_of(_DDL).watermark("at", 20).key_by("user").tumbling_window(10).agg(*map(sum, _INTS)))
     driver.send([{"user": "a", "at": 1, **dict.fromkeys(_ALL, 1)}])
     assert calls == [len(_INTS)]
+
+
+def test_a_kernel_of_a_users_own_is_computed_alone() -> None:
+    class Later(FloatSum):
+        """A sum of the values after the first second, which looks at times."""
+
+        def create(self, rows: Rows) -> list[pa.Array]:
+            assert len(rows.times) == len(rows.ids)
+            return super().create(rows)
+
+    assert FloatSum.joins_columns and not Later.joins_columns
+    assert layout._alike([Later(), Later()], [0, 1], [pa.float64()] * 2) == []
+    assert layout._alike([FloatSum(), FloatSum()], [0, 1], [pa.float64()] * 2) == [[0, 1]]
