@@ -13,7 +13,7 @@ from tests.crash.ordered import KINDS as ORDERED
 from tests.crash.test_crash import by_driver, survives
 
 KILLS = int(os.environ.get("KRISHIV_KILLS", "1"))  # `nox -s crash` sets 20
-SHORT = ("matched", *ORDERED[::2])
+SHORT = ("matched", *ORDERED)
 """Stages in settled order, and a join of results with deduplication.
 
 tests/kills kills a job with retractions, and several outputs are killed on Spark.

@@ -183,7 +183,7 @@ class Query:
 
 
 MOMENTS: Final = [(point, when) for point in POINTS for when in ("before", "after")] + [("stopped", "")]
-SHORT: Final = [("published", "before"), ("stopped", "")]
+SHORT: Final = [("published", "before"), ("committed", "after"), ("stopped", "")]
 
 
 UNDONE: Final = {

@@ -201,7 +201,6 @@ def named(case: Case) -> str:
     return f"{case.file}: {case.wrong[:60]!r}"
 
 
-@pytest.mark.one_in(17)
 @pytest.mark.parametrize("case", ALL, ids=named)
 def test_a_hint_that_is_followed_runs_and_gives_the_right_rows(case: Case, tmp_path: Path) -> None:
     (tmp_path / "wrong").mkdir()
