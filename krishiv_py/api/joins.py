@@ -21,9 +21,11 @@ from krishiv_py.plan.joins import (
     DIRECTIONS,
     JOIN_TYPES,
     RULE,
+    AsOf,
     AsofJoin,
     AsofType,
     Direction,
+    FeatureJoin,
     IntervalJoin,
     Join,
     JoinType,
@@ -44,6 +46,7 @@ from krishiv_py.types import key_type, type_text
 
 if TYPE_CHECKING:
     from krishiv_py.api.stages.results import ResultStream
+    from krishiv_py.api.stages.timed import TimedStream
 
 
 Key: TypeAlias = "str | Expr"
@@ -757,6 +760,24 @@ class JoinMethods(OptionMethods):
             condition_column=condition,
         )
         return self._joined(right, (one, other), join, None, every, (RIGHT,))
+
+    def _features_join(
+        self,
+        features: TimedStream,
+        on: Mapping[str, str],
+        *,
+        as_of: AsOf,
+        max_age_us: int | None,
+        allow_exact: bool,
+        idle_timeout: Duration | None,
+    ) -> ResultStream:
+        """Join labels with features; the last three columns of these are event time, when published, and batch."""
+        sides = sides_of(self, features, on, "training_set", left_time=True)
+        every = named(*sides, None)
+        columns = attrs.evolve(every, right=every.right[:-2])
+        most_us = None if max_age_us is None else max_age_us - 1
+        join = FeatureJoin(columns, "left", "backward", most_us, allow_exact, as_of, every.right[-2:])
+        return self._joined(features, sides, join, idle_timeout, every)
 
     def _changes_of(self, table: object) -> StageDraft:
         """Return the stage that reads the changes of a table, which have event time."""

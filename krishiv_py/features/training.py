@@ -12,34 +12,68 @@ truths: ``"event"``, all rows that the log has, or ``"served"``, those that a re
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, overload
 
 import numpy as np
 import pyarrow as pa
 
+from krishiv_py.api.options import OptionMethods
+from krishiv_py.api.stages.results import ResultStream
+from krishiv_py.api.stages.stream import Stream
+from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.lookup_table import in_types_of_streams
 from krishiv_py.connectors.sinks.features import BATCH, OF_LOG, PUBLISHED, FeatureSink
-from krishiv_py.errors import ColumnError, PlanError, shown, users_line
+from krishiv_py.errors import ColumnError, PlanError, shown
 from krishiv_py.features.buckets import bucket_of_rows, in_buckets
+from krishiv_py.features.streams import Choice, warn_of_zones, with_features
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.plan.checks import a_switch, a_text, is_collection, known_column, one_of
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
+from krishiv_py.plan.joins import AsOf
 from krishiv_py.plan.schema import time_kind
 from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.sends import stream_of
 from krishiv_py.types import type_text
 
-AsOf: TypeAlias = Literal["served", "event"]
 _TRUTHS: Final = ("served", "event")
 _TIME: Final = pa.timestamp("us", "UTC")
 _KEY, _AT, _NUMBER, _FROM, _FOUND = "key", "at", "number", "from", "found"
 """The columns of both sides of the join; those of the key are numbered."""
 _NONE: Final = -1
+
+
+@overload
+def training_set(
+    labels: TimedStream | ResultStream,
+    logs: Mapping[str, FeatureSink],
+    *,
+    key: str | Iterable[str],
+    at: str,
+    as_of: AsOf = ...,
+    max_age: Duration | None = ...,
+    allow_exact: bool = ...,
+    known_at: TimePoint | None = ...,
+    lag: Duration | None = ...,
+    idle_timeout: Duration | None = ...,
+) -> ResultStream: ...
+
+
+@overload
+def training_set(
+    labels: Any,
+    logs: Mapping[str, FeatureSink],
+    *,
+    key: str | Iterable[str],
+    at: str,
+    as_of: AsOf = ...,
+    max_age: Duration | None = ...,
+    allow_exact: bool = ...,
+    known_at: TimePoint | None = ...,
+) -> pa.Table: ...
 
 
 def training_set(
@@ -52,7 +86,9 @@ def training_set(
     max_age: Duration | None = None,
     allow_exact: bool = False,
     known_at: TimePoint | None = None,
-) -> pa.Table:
+    lag: Duration | None = None,
+    idle_timeout: Duration | None = None,
+) -> pa.Table | ResultStream:
     """Return labels with the features that each had at its time (SEMANTICS §17.3).
 
     Each label is there once, in its order. It has the newest feature row of its key by event time, strictly before the label;
@@ -61,8 +97,8 @@ def training_set(
 
     Parameters
     ----------
-    labels : pyarrow.Table or frame
-        The labels: key, time, and whatever else.
+    labels : pyarrow.Table or frame, or TimedStream or ResultStream
+        The labels: key, time, and whatever else. A stream has a watermark over `at`.
     logs : dict of str to FeatureLog or FeatureTable
         The feature logs, by a name of your own.
     key : str or list of str
@@ -80,10 +116,19 @@ def training_set(
     known_at : int or datetime or str, optional
         Leave out what was published later, so that a set can be made once more; ``int`` is milliseconds since the epoch.
 
+    lag : int or timedelta or str, optional
+        For labels that are a stream, how far rows of a log are out of order: by ``published_at`` where it is as served, which
+        is 0 unless said, and by event time otherwise, which must be said. Rows further back are late.
+    idle_timeout : int or timedelta or str, optional
+        For labels that are a stream: leave a log out of the watermark in which nothing came for longer than this (processing
+        time). Otherwise a label waits until the log has a row that was published after it.
+
     Returns
     -------
-    pyarrow.Table
-        The columns of the labels, and of each log its values and ``<name>_at``, the event time of the feature row.
+    pyarrow.Table or ResultStream
+        The columns of the labels, and of each log its values and ``<name>_at``, the event time of the feature row. A stream of
+        labels gives a stream: each label once, when the watermarks of labels and logs have passed its time. There a label
+        without time goes to the late handler, as everywhere.
 
     Raises
     ------
@@ -91,6 +136,8 @@ def training_set(
         For arguments that do not fit together.
     ColumnError
         For columns that are missing, or of other types, and for names that both have.
+    OrderError
+        For a stream of labels without a watermark over their time.
     SourceError
         For a log that cannot be read.
 
@@ -115,29 +162,44 @@ def training_set(
     a_switch(allow_exact, "allow_exact")
     age_us = None if max_age is None else to_us(max_age, "max_age")
     known_us = None if known_at is None else time_point_us(known_at, "known_at")
-    rows = arrow_table(labels)
-    if rows is None:
-        raise PlanError("labels are a table", got=shown(labels), hint="pass a pyarrow.Table, or a frame of pandas or Polars")
+    is_stream = isinstance(labels, (Stream, OptionMethods))
+    rows = None if is_stream else arrow_table(labels)
+    if rows is None and not is_stream:
+        hint = "pass a pyarrow.Table, a frame of pandas or Polars, or a stream"
+        raise PlanError("labels are a table or a stream", got=shown(labels), hint=hint)
     names = [key] if isinstance(key, str) else list(key) if is_collection(key) else []
     if not names:
         raise PlanError("training_set has no key", got=shown(key), hint='write key="card", or a list of columns')
+    schema = _schema_of(labels) if rows is None else rows.schema
     for name in (*names, at):
-        known_column(name, rows.column_names, "training_set(labels)")
+        known_column(name, schema.names, "training_set(labels)")
     if not isinstance(logs, Mapping) or not logs or not all(isinstance(log, FeatureSink) for log in logs.values()):
         hint = 'write {"card": FeatureLog(path, key="card", at="at")}'
         raise PlanError("training_set takes feature logs by name", got=shown(logs), hint=hint)
-    side, (times, _), result = _joined_side(rows, names, at), _event_times(rows[at], at), rows
     for called, log in logs.items():
         a_text(called, "logs", "name a log by a text")
         if len(names) != len(log.keys):
             got = f"key={names}, and {list(log.keys)} in the log"
             hint = "name as many key columns of the labels as the log has"
             raise PlanError(f"labels and the log {called!r} have other keys", got=got, hint=hint)
+    if rows is None:
+        if lag is None and as_of == "event":
+            then = "a feature could come later than its time by any length"
+            hint = 'write lag="1 hour", as long as rows of the log come after their event time'
+            raise PlanError('as_of="event" of a stream needs a lag', got="None", then=then, hint=hint)
+        choice = Choice(as_of, age_us, allow_exact, known_us)
+        return with_features(labels, logs, names, at, choice, 0 if lag is None else lag, idle_timeout)
+    for name, value in (("lag", lag), ("idle_timeout", idle_timeout)):
+        if value is not None:
+            hint = f"leave {name} out, or pass a stream of labels"
+            raise PlanError(f"{name} is for labels that are a stream", got=f"{name}={shown(value)}", hint=hint)
+    side, (times, _), result = _joined_side(rows, names, at), _event_times(rows[at], at), rows
+    for called, log in logs.items():
         found = list[tuple[Ints, pa.Table]]()
         of: Ints | None = None
         for bucket, features in in_buckets(log._pieces(), log.keys):
             if bucket is None or bucket == 0:
-                _warn_of_zones(rows.schema.field(at).type, features.schema.field(log.at).type, called)
+                warn_of_zones(rows.schema.field(at).type, features.schema.field(log.at).type, called)
             readable = _readable(features, log, served=as_of == "served", exact=allow_exact, known_us=known_us)
             mine = side
             if bucket is not None:
@@ -150,6 +212,10 @@ def training_set(
             found.append((labelled, pick(features, chosen)))
         result = _with_values(result, found, log, called)
     return result
+
+
+def _schema_of(labels: Stream | OptionMethods) -> pa.Schema:
+    return labels.schema if isinstance(labels, Stream) else labels._row_schema()
 
 
 def _event_times(column: pa.ChunkedArray, name: str) -> tuple[Ints, Mask]:
@@ -259,11 +325,3 @@ def _with_values(result: pa.Table, found: Sequence[tuple[Ints, pa.Table]], log: 
     for name, column in zip(names, taken.columns, strict=True):
         result = result.append_column(name, column)
     return result
-
-
-def _warn_of_zones(label: pa.DataType, feature: pa.DataType, called: str) -> None:
-    """Warn where a time without a zone is held against an instant."""
-    if pa.types.is_timestamp(label) and pa.types.is_timestamp(feature) and (label.tz is None) != (feature.tz is None):
-        which = "labels" if label.tz is None else f"the log {called!r}"
-        what = f"the times of {which} have no time zone, and are taken as UTC"
-        warnings.warn(f"{what}. Hint: give them the zone that they were written in", RuntimeWarning, stacklevel=users_line())

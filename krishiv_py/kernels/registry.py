@@ -158,6 +158,7 @@ _PLAIN: Final[dict[str, Made]] = {
     "running aggregate": ("aggregates without a window", lambda spec: running.RunningOperator(spec)),
     "as-of join": ("as-of join", lambda spec: asof.AsofOperator(spec)),
     "versioned join": ("versioned join", lambda spec: asof.VersionedOperator(spec)),
+    "features": ("features of labels", lambda spec: asof.FeatureOperator(spec)),
     "rules": ("rules", lambda spec: rules.RulesOperator(spec)),
     "window join": ("window join", lambda spec: windowed.WindowJoinOperator(spec)),
     "interval join": ("interval join", lambda spec: interval.IntervalJoinOperator(spec)),

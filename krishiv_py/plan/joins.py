@@ -132,6 +132,8 @@ Direction: TypeAlias = Literal["backward", "forward", "nearest"]
 AsofType: TypeAlias = Literal["left", "inner"]
 LookupType: TypeAlias = Literal["left", "inner", "semi", "anti"]
 """The rows that are given: all, those that find something once for each row of the table or once, those that find nothing."""
+AsOf: TypeAlias = Literal["served", "event"]
+"""The feature rows that a label may have: those that were published by its time, or all."""
 DIRECTIONS: Final[tuple[Direction, ...]] = ("backward", "forward", "nearest")
 ASOF_TYPES: Final[tuple[AsofType, ...]] = ("left", "inner")
 
@@ -210,6 +212,45 @@ class VersionedJoin(AsofJoin):
 
     def warnings(self) -> tuple[str, ...]:
         return ("the last version of every key of the table stays in state: set a state TTL where keys go out of use",)
+
+
+@attrs.frozen
+class FeatureJoin(AsofJoin):
+    """Every label meets the newest feature row of its key that it may have (SEMANTICS §17.3).
+
+    The last column of right rows that results have is the event time of a feature. `tolerance_us` is the greatest age.
+
+    Attributes
+    ----------
+    as_of : str
+        Which rows a label may have: all ("event"), or those that were published by its time ("served").
+    unshown : tuple of str
+        The columns of right rows that results do not have: when a row was published, and its batch.
+    """
+
+    kind: ClassVar[str] = "features"
+    as_of: AsOf = "served"
+    unshown: tuple[str, ...] = ()
+
+    def identity(self) -> dict[str, str]:
+        return {name: repr(getattr(self, name)) for name in ("as_of", "allow_exact", "tolerance_us")}
+
+    def carried(self, row: pa.Schema) -> tuple[str, ...]:
+        return (*super().carried(row), *self.unshown)
+
+    def describe(self) -> str:
+        younger = "" if self.tolerance_us is None else f", younger than {show_us(self.tolerance_us + 1)}"
+        exact = "at or before" if self.allow_exact else "before"
+        served = " of those that were published by then" if self.as_of == "served" else ""
+        return f"newest feature {exact} the time of the label{served}{younger}"
+
+    def unwaiting(self) -> str | None:
+        return "a training set does not wait for an end: a label is given once the watermark of labels and log has passed it"
+
+    def warnings(self) -> tuple[str, ...]:
+        if self.tolerance_us is not None:
+            return ()
+        return ("without max_age the newest feature of every key stays in state for ever: set one, or a state TTL",)
 
 
 RULE: Final = "rule"

@@ -15,7 +15,7 @@ import pytest
 from krishiv_py import ColumnError, PlanError, SourceError, count, sum
 from krishiv_py.features import FeatureLog, buckets, training, training_set
 from krishiv_py.testing import Driver, ManualClock, stream_of
-from tests.features.logs import KINDS, SCHEMA, expected, log_of, row
+from tests.features.logs import KINDS, SCHEMA, expected, log_of, row, streamed
 
 LABELS = pa.schema([("card", pa.string()), ("decided", pa.int64())])
 
@@ -24,8 +24,17 @@ def labels(*times: int | None, card: str | None = "a") -> pa.Table:
     return pa.table({"card": [card] * len(times), "decided": times}, LABELS)
 
 
-def values(wanted: pa.Table, log: FeatureLog, **options: Any) -> list[Any]:
-    spent: list[Any] = training_set(wanted, {"card": log}, key="card", at="decided", **options)["spent"].to_pylist()
+def values(wanted: pa.Table, log: FeatureLog, *, stream: bool = True, **options: Any) -> list[Any]:
+    """Return the values of labels; as a stream they have the same."""
+    logs, options = {"card": log}, {"key": "card", "at": "decided", **options}
+    made = training_set(wanted, logs, **options)
+    if stream:
+        timed = made.filter(made["decided"].is_valid()).to_pylist()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            given = streamed(wanted, logs, wanted.num_rows, **options)
+        assert sorted(given, key=repr) == sorted(timed, key=repr)
+    spent: list[Any] = made["spent"].to_pylist()
     return spent
 
 
@@ -124,7 +133,7 @@ def test_a_loop_over_all_rows_gives_the_same(tmp_path: Path, seed: int) -> None:
         for allow_exact in (False, True):
             for max_age, known_at in ((None, None), (rng.randint(1, 20), None), (None, rng.randint(0, 60))):
                 options: dict[str, Any] = {"as_of": as_of, "allow_exact": allow_exact, "max_age": max_age, "known_at": known_at}
-                assert values(table, log, **options) == expected(wanted, batches, **options), options
+                assert values(table, log, stream=rng.random() < 0.2, **options) == expected(wanted, batches, **options), options
 
 
 @pytest.mark.one_in(6)

@@ -19,7 +19,8 @@ from krishiv_py.arrays.ranges import expand
 from krishiv_py.arrays.sorting import sorted_unique, stable_order
 from krishiv_py.arrays.types import Ints, Mask, pick, values_at
 from krishiv_py.kernels.changes.readable import readable
-from krishiv_py.kernels.columns.layout import TIME
+from krishiv_py.kernels.columns.layout import TIME, whole
+from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.kernels.joins.interval import NOBODY, Pairs, results, same_keys
 from krishiv_py.kernels.joins.sides import NUMBER, JoinOperator, JoinProgress
 from krishiv_py.kernels.ordered import row_ranks
@@ -30,7 +31,8 @@ from krishiv_py.kernels.state.time_log import SpanLog, TimeLog, WantedSpans, by_
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
 from krishiv_py.kernels.watermark import floor_watermark
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
-from krishiv_py.plan.joins import AsofJoin, VersionedJoin
+from krishiv_py.plan.joins import AsofJoin, FeatureJoin, VersionedJoin
+from krishiv_py.plan.schema import time_kind
 from krishiv_py.plan.sides import RIGHT
 
 
@@ -180,6 +182,7 @@ class AsofOperator(JoinOperator):
 
     def chosen(self, state: _State, due: pa.Table, candidates: Candidates, seeking: Ints) -> Ints:
         """Return the place of the partner of each left row among the candidates."""
+        self.search(state, due, candidates, seeking)
         return candidates.places
 
     def _horizon(self, us: int) -> int:
@@ -219,6 +222,15 @@ class AsofOperator(JoinOperator):
         due = due.combine_chunks()
         candidates = Candidates(due, self.schemas[1], self.layout.key_names)
         seeking = self._seeking(due)
+        lefts, places = np.arange(due.num_rows), self.chosen(state, due, candidates, seeking)
+        met = places != NOBODY
+        if self.join.how == "inner":
+            lefts, places = lefts[met], places[met]
+        table = results(self.layout, self.names, due, candidates.table(), Pairs(lefts, places), due[TIME].to_numpy()[lefts])
+        return table, int(np.count_nonzero(~met)) if self.join.how == "inner" else 0
+
+    def search(self, state: _State, due: pa.Table, candidates: Candidates, seeking: Ints) -> None:
+        """Offer the nearest right rows of each side."""
         times, tolerance = due[TIME].to_numpy()[seeking], self.join.tolerance_us
         hashes, apart = due[HASH].to_numpy()[seeking], 0 if self.join.allow_exact else 1
         back = np.full(len(times), UNSET) if tolerance is None else times - tolerance
@@ -236,12 +248,6 @@ class AsofOperator(JoinOperator):
             Seekers(seeking, WantedSpans(hashes, times + apart, times + tolerance)).offer_ends(
                 state.rights, candidates, last=False
             )
-        lefts, places = np.arange(due.num_rows), self.chosen(state, due, candidates, seeking)
-        met = places != NOBODY
-        if self.join.how == "inner":
-            lefts, places = lefts[met], places[met]
-        table = results(self.layout, self.names, due, candidates.table(), Pairs(lefts, places), due[TIME].to_numpy()[lefts])
-        return table, int(np.count_nonzero(~met)) if self.join.how == "inner" else 0
 
     def _seeking(self, due: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Places of the rows whose keys are all there, by hash."""
@@ -315,6 +321,7 @@ class VersionedOperator(AsofOperator):
 
     def chosen(self, state: _State, due: pa.Table, candidates: Candidates, seeking: Ints) -> Ints:
         """See :class:`AsofOperator`: the version that is valid."""
+        self.search(state, due, candidates, seeking)
         if self.sequence:
             self._by_sequence(state, due, candidates, seeking)
         places = candidates.places.copy()
@@ -342,3 +349,78 @@ class VersionedOperator(AsofOperator):
         order = np.lexsort((self.among_equals(rows)[rows_at], lefts))
         last = order[np.append(lefts[order][1:] != lefts[order][:-1], np.ones(min(len(order), 1), np.bool_))]
         candidates.choose(rows, rows_at[last], lefts[last])
+
+
+class FeatureOperator(AsofOperator):
+    """Features of labels (SEMANTICS §17.3): right rows count from the time on at which a label could have them.
+
+    Their time in the log is that one. Of those that count the newest by its own event time is taken::
+
+        event time       10   20
+        published at       12         31
+        counts from        13         31        a label at 25 has the row of 10, one at 31 that of 20
+    """
+
+    join: FeatureJoin
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        assert isinstance(spec.operation, FeatureJoin)
+        self.join = spec.operation
+        self.at, *self.published = self.halves[1].own[-1 - len(self.join.unshown) :]
+        self.kind = time_kind(self.schemas[1], self.at)
+
+    @property
+    def names(self) -> tuple[list[str], list[str]]:
+        """The columns of each side that results have."""
+        left, right = super().names
+        return left, right[: -len(self.join.unshown)]
+
+    def readable(self, rows: pa.Table, moment: Moment) -> tuple[pa.Table, list[pa.Table]]:
+        """See :class:`AsofOperator`: the time of a row becomes that from which on it counts."""
+        counts = self._event_times(rows) + (0 if self.join.allow_exact else 1)
+        counts = pa.array(np.maximum(counts, rows[TIME].to_numpy()))
+        return by_key(rows.set_column(rows.schema.get_field_index(TIME), TIME, counts)), []
+
+    def newest(self, rows: pa.Table, over: int, *, oldest: bool = False) -> pa.Table:
+        """See :class:`AsofOperator`: the newest by event time."""
+        if over != UNSET:
+            rows = rows.filter(pa.array(self._event_times(rows) >= over))
+        groups = group([rows[k] for k in self.layout.key_names], rows.num_rows)
+        order = np.argsort(self._newness(rows))
+        return pick(rows, np.sort(values_at(groups.ids[order], order, groups.n)))
+
+    def search(self, state: _State, due: pa.Table, candidates: Candidates, seeking: Ints) -> None:
+        """See :class:`AsofOperator`: in order of the time from which rows count, each label takes the newest so far."""
+        hashes, times = due[HASH].to_numpy()[seeking], due[TIME].to_numpy()[seeking]
+        sought = sorted_unique(hashes)
+        wanted = WantedSpans(sought, np.full(len(sought), UNSET), np.full(len(sought), times.max(initial=UNSET)))
+        found = [rows for rows, _, _ in state.rights.meeting(wanted)]
+        rows = pa.concat_tables([state.standing.lookup(sought), *found]).combine_chunks()
+        n, keys = rows.num_rows, self.layout.key_names
+        if not n:
+            return
+        both = pa.concat_tables([rows.select(keys), pick(due.select(keys), seeking)])
+        owners = group([both[key] for key in keys], both.num_rows).ids
+        newness, none = self._newness(rows), np.zeros(len(seeking), np.int64)
+        label = np.arange(both.num_rows) >= n
+        order = np.lexsort((label, np.append(rows[TIME].to_numpy(), times), owners))
+        newest = owners[order] * np.int64(n + 1) + np.append(newness + 1, none)[order]
+        newest = np.maximum.accumulate(newest) % (n + 1)
+        of_newness = np.argsort(newness)
+        met = label[order] & (newest > 0)
+        rows_at, lefts = of_newness[newest[met] - 1], order[met] - n
+        if self.join.tolerance_us is not None:
+            young = times[lefts] - self._event_times(rows)[rows_at] <= self.join.tolerance_us
+            rows_at, lefts = rows_at[young], lefts[young]
+        candidates.choose(rows, rows_at, seeking[lefts])
+
+    def _event_times(self, rows: pa.Table) -> Ints:
+        return stamp(whole(rows[self.at]), self.kind).times
+
+    def _newness(self, rows: pa.Table) -> Ints:
+        """Return the place of each row among all, from older to newer; of one event time the one that was published last."""
+        published = (rows[name].cast(pa.int64()).to_numpy() for name in reversed(self.published))
+        places = np.empty(rows.num_rows, np.int64)
+        places[np.lexsort((rows[NUMBER].to_numpy(), *published, self._event_times(rows)))] = np.arange(rows.num_rows)
+        return places
