@@ -11,8 +11,8 @@ follows ``published_at``, in whose order a log grows: then all that was publishe
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
@@ -25,11 +25,11 @@ from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
 from krishiv_py.connectors.sinks.features import BATCH, OF_LOG, PUBLISHED, FeatureLog, FeatureSink, FeatureTable
 from krishiv_py.connectors.tables.delta.sink import DeltaSink
-from krishiv_py.errors import ColumnError, OrderError, PlanError, shown, users_line
+from krishiv_py.errors import ColumnError, OrderError, shown, users_line
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import col, lit
 from krishiv_py.plan.joins import AsOf
-from krishiv_py.plan.nodes import source_of
+from krishiv_py.plan.nodes import MemorySource, Node, Stage, UnionSource, source_of
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.testing.sends import stream_of
 from krishiv_py.types import type_text
@@ -63,7 +63,7 @@ class Choice:
 class _Sources(FileSources, RangedSources):
     """The sources of the session that labels are from."""
 
-    _runner: Runner
+    _runner: Any
 
 
 def with_features(
@@ -105,6 +105,26 @@ def with_features(
     return joined if list(joined.schema.names) == names else joined.select(*names)
 
 
+def check_distinct(added: Iterable[str], names: Iterable[str], called: str) -> None:
+    """Refuse columns that are added to labels and have the name of one that is there.
+
+    Raises
+    ------
+    ColumnError
+        For such a column.
+    """
+    twice = [name for name in added if name in names]
+    if twice:
+        hint = "rename the column of the labels, or of the pipeline that writes the log"
+        raise ColumnError(f"labels and the log {called!r} have a column of one name", got=twice[0], hint=hint)
+
+
+def other_keys(label: pa.DataType, feature: pa.DataType) -> ColumnError:
+    """Return the error for keys that cannot be held against one another."""
+    got = f"{type_text(label)} in the labels, {type_text(feature)} in the log"
+    return ColumnError("the keys of labels and log have other types", got=got, hint="cast those of the labels")
+
+
 def warn_of_zones(label: pa.DataType, feature: pa.DataType, called: str) -> None:
     """Warn where a time without a zone is held against an instant."""
     if pa.types.is_timestamp(label) and pa.types.is_timestamp(feature) and (label.tz is None) != (feature.tz is None):
@@ -117,43 +137,47 @@ def _features_of(
     log: FeatureSink, called: str, labels: OptionMethods, on: Mapping[str, str], names: list[str], choice: Choice, lag: Duration
 ) -> TimedStream:
     """Return the rows of a log, each with key, values, event time, when it was published, and its batch."""
-    bounded = source_of(labels._draft.input).bounded
-    rows = _rows_of(log, labels._runner, bounded=bounded)
+    rows = _rows_of(log, labels._runner, streaming=not _ends(labels._draft.input))
     at, schema = f"{called}_at", labels._row_schema()
     warn_of_zones(schema.field(labels._draft.input.column).type, rows.schema.field(log.at).type, called)
     values = [name for name in rows.schema.names if name not in (*log.keys, log.at, *OF_LOG.names)]
-    twice = [name for name in (*values, at) if name in names]
-    if twice:
-        hint = "rename the column of the labels, or of the pipeline that writes the log"
-        raise ColumnError(f"labels and the log {called!r} have a column of one name", got=twice[0], hint=hint)
+    check_distinct((*values, at), names, called)
     for ours, theirs in on.items():
         types = schema.field(ours).type, rows.schema.field(theirs).type
         if types[0] != types[1]:
             if not all(map(pa.types.is_integer, types)) or types[0].bit_width < types[1].bit_width:
-                got = f"{type_text(types[0])} in the labels, {type_text(types[1])} in the log"
-                raise ColumnError("the keys of labels and log have other types", got=got, hint="cast those of the labels")
+                raise other_keys(*types)
             rows = rows.with_column(theirs, col(theirs).cast(types[0]))
     rows = rows.select(*log.keys, *values, col(log.at).alias(at), PUBLISHED, BATCH)
     mark = labels._draft.input.spec
-    spec = WatermarkSpec.fixed_lag(lag, idle_advance=None, clock=mark.clock)
+    spec = attrs.evolve(WatermarkSpec.fixed_lag(lag, clock=mark.clock), idle_advance_us=mark.idle_advance_us)
     timed = rows.with_watermark(spec, PUBLISHED if choice.as_of == "served" else at)
     timed = timed.filter(col(at).is_not_null()) if choice.as_of == "served" else timed
     return timed if choice.known_us is None else timed.filter(col(PUBLISHED) <= lit(pa.scalar(choice.known_us, _UTC).as_py()))
 
 
-def _rows_of(log: FeatureSink, runner: Runner, *, bounded: bool) -> Stream:
+def _ends(node: Node) -> bool:
+    """Return whether all streams that a node reads end by themselves."""
+    source = source_of(node)
+    if isinstance(source, Stage):
+        return _ends(source.input)
+    if isinstance(source, UnionSource):
+        return all(_ends(part) for _, part in source.parts)
+    return source.bounded and not isinstance(source, MemorySource)
+
+
+def _rows_of(log: FeatureSink, runner: Runner, *, streaming: bool) -> Stream:
     """Return the rows of a log as a stream of the session that labels are from.
 
     Labels without a session are those of a driver, to which the rows of the log are sent, too.
     """
     if isinstance(runner, NoRunner):
         return stream_of(next(log._pieces()).schema)
-    sources, streaming = _Sources(runner), not bounded
+    sources = _Sources(runner)
     if isinstance(log, FeatureLog):
         schema = next(log._pieces()).schema
         return sources.read_parquet(log.path, schema, streaming=streaming, missing_columns="null")
-    if not isinstance(log, FeatureTable):
-        raise PlanError("this log cannot be read as a stream", got=shown(log), hint="use FeatureLog or FeatureTable")
+    assert isinstance(log, FeatureTable)
     table = log.table
     if isinstance(table, DeltaSink):
         rows = sources.read_delta(table.path, streaming=streaming, storage_options=table.storage_options)

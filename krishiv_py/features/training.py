@@ -29,7 +29,7 @@ from krishiv_py.connectors.lookup_table import in_types_of_streams
 from krishiv_py.connectors.sinks.features import BATCH, OF_LOG, PUBLISHED, FeatureSink
 from krishiv_py.errors import ColumnError, PlanError, shown
 from krishiv_py.features.buckets import bucket_of_rows, in_buckets
-from krishiv_py.features.streams import Choice, warn_of_zones, with_features
+from krishiv_py.features.streams import Choice, check_distinct, other_keys, warn_of_zones, with_features
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.plan.checks import a_switch, a_text, is_collection, known_column, one_of
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
@@ -299,8 +299,7 @@ def _same_keys(labels: pa.Table, rights: pa.Table) -> tuple[pa.Table, pa.Table]:
             labels = labels.set_column(place[0], name, labels[name].cast(pa.int64()))
             rights = rights.set_column(place[1], name, rights[name].cast(pa.int64()))
         elif types[0] != types[1]:
-            got = f"{type_text(types[0])} in the labels, {type_text(types[1])} in the log"
-            raise ColumnError("the keys of labels and log have other types", got=got, hint="cast those of the labels")
+            raise other_keys(*types)
     return labels, rights
 
 
@@ -318,10 +317,7 @@ def _with_values(result: pa.Table, found: Sequence[tuple[Ints, pa.Table]], log: 
     values = [name for name in features.column_names if name not in (*log.keys, log.at, *OF_LOG.names)]
     taken = features.select([*values, log.at]).take(pa.array(places, mask=places == _NONE))
     names = [*values, f"{called}_at"]
-    twice = [name for name in names if name in result.column_names]
-    if twice:
-        hint = "rename the column of the labels, or of the pipeline that writes the log"
-        raise ColumnError(f"labels and the log {called!r} have a column of one name", got=twice[0], hint=hint)
+    check_distinct(names, result.column_names, called)
     for name, column in zip(names, taken.columns, strict=True):
         result = result.append_column(name, column)
     return result

@@ -39,12 +39,18 @@ KINDS: dict[str, Callable[[Path], FeatureLog | FeatureTable]] = {
 
 def log_of(folder: str, batches: Iterable[tuple[int, Sequence[Mapping[str, Any]]]], schema: str = SCHEMA) -> FeatureLog:
     """Return a log with rows that were published at some times, ms; each is a micro-batch."""
-    log, clock = FeatureLog(folder, key="card", at="at"), ManualClock()
+    log = FeatureLog(folder, key="card", at="at")
+    write(log, batches, schema)
+    return log
+
+
+def write(log: FeatureSink, batches: Iterable[tuple[int, Sequence[Mapping[str, Any]]]], schema: str = SCHEMA) -> None:
+    """Write rows to a log, as :func:`log_of` does."""
+    clock = ManualClock()
     driver = Driver(stream_of(schema), sink=log, clock=clock)
     for now, rows in batches:
         clock.set(now)
         driver.send(list(rows))
-    return log
 
 
 def _disorder_of(column: pa.ChunkedArray) -> dt.timedelta:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import KrishivError, Session
+from krishiv_py import KrishivError, MemorySink, Session
 from krishiv_py.features import training_set
 from krishiv_py.spark.streaming import BatchSteps
-from tests.features.logs import KINDS
+from tests.features.logs import KINDS, row, write
 from tests.features.test_feature_log import payment, spent_so_far
 
 
@@ -48,3 +50,34 @@ def test_rows_have_the_time_at_which_their_batch_was_planned(
     labels = pa.table({"card": ["a"], "decided": [3_000]})
     assert training_set(labels, {"card": log}, key="card", at="decided")["spent"].to_pylist() == [None]
     assert training_set(labels, {"card": log}, key="card", at="decided", as_of="event")["spent"].to_pylist() == [12]
+
+
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize(("kind", "as_of"), [("parquet", "served"), ("delta", "event")])
+def test_labels_that_are_a_stream_have_what_the_batch_gives(
+    session: Session, tmp_path: Path, kind: str, as_of: Literal["served", "event"]
+) -> None:
+    log, sink, sent = KINDS[kind](tmp_path / "log"), MemorySink(), list[dict[str, Any]]()
+    labels, sender = session.memory_stream("id bigint, card string, decided bigint", spool=str(tmp_path / "spool"))
+    for begin in (0, 100):
+        write(log, [(begin + now, [row(begin + now - 7, now), row(begin + now - 30, -now, "b")]) for now in (40, 60, 90)])
+        plan = training_set(
+            labels.watermark("decided", 50), {"card": log}, key="card", at="decided", as_of=as_of, lag=40, max_age=70
+        )
+        query = plan.start(sink, checkpoint=tmp_path / "checkpoint")
+        some = [{"id": begin + at, "card": card, "decided": begin + at} for at in (45, 61, 89) for card in ("a", "b")]
+        sender.send(some)
+        sent += some
+        query.process_all_available()
+        query.stop()
+    read, wanted = sink.table(), pa.Table.from_pylist(sent)
+    assert read is not None
+    order = [("id", "ascending"), ("card", "ascending")]
+    whole = training_set(wanted, {"card": log}, key="card", at="decided", as_of=as_of, max_age=70).sort_by(order).to_pylist()
+    given = read.sort_by(order).to_pylist()
+    assert given == [r for r in whole if r["id"] <= given[-1]["id"]] and len(given) >= 6
+    (tmp_path / "labels").mkdir()
+    pq.write_table(wanted, tmp_path / "labels" / "a.parquet")
+    timed = session.read_parquet(tmp_path / "labels").watermark("decided", 0)
+    bounded = training_set(timed, {"card": log}, key="card", at="decided", as_of=as_of, lag=40, max_age=70).collect()
+    assert bounded.sort_by(order).to_pylist() == whole
