@@ -501,8 +501,10 @@ class Session(FileSources, RangedSources, OtherStreams, OfOneProcess):
         """
         self._sql.register_sink(name, sink)
 
-    def sql(self, text: str) -> Stream | ResultStream | None:
+    def sql(self, text: str) -> Stream | ResultStream | Any | None:  # Any: a str, of EXPLAIN alone
         """Plan the query in `text` over registered streams, or, with SET, make a setting for the next one (SEMANTICS §2.6).
+
+        With EXPLAIN before a query the text of its plan is returned, as :meth:`~krishiv_py.ResultStream.explain` gives it.
 
         Examples
         --------

@@ -21,7 +21,6 @@ from krishiv_py.plan.joins import (
     DIRECTIONS,
     JOIN_TYPES,
     RULE,
-    AsOf,
     AsofJoin,
     AsofType,
     Direction,
@@ -39,7 +38,7 @@ from krishiv_py.plan.operation import Operation
 from krishiv_py.plan.options.late import one_handler
 from krishiv_py.plan.options.query import ExplicitOptions
 from krishiv_py.plan.schema import RESERVED, check_key_type, is_key_type, key_hint, require_columns, time_kind
-from krishiv_py.plan.sides import RIGHT, JoinColumns, Side, both, check_keys, named
+from krishiv_py.plan.sides import RIGHT, AsOf, JoinColumns, Side, both, check_keys, named
 from krishiv_py.plan.windows.fixed import HoppingWindow
 from krishiv_py.plan.windows.window import finer_than_ms
 from krishiv_py.types import key_type, type_text

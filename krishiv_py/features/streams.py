@@ -28,9 +28,9 @@ from krishiv_py.connectors.tables.delta.sink import DeltaSink
 from krishiv_py.errors import ColumnError, OrderError, shown, users_line
 from krishiv_py.plan.durations import Duration
 from krishiv_py.plan.expressions.expr import col, lit
-from krishiv_py.plan.joins import AsOf
 from krishiv_py.plan.nodes import MemorySource, Node, Stage, UnionSource, source_of
 from krishiv_py.plan.options.watermarks import WatermarkSpec
+from krishiv_py.plan.sides import AsOf
 from krishiv_py.testing.sends import stream_of
 from krishiv_py.types import type_text
 

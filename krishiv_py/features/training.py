@@ -33,8 +33,8 @@ from krishiv_py.features.streams import Choice, check_distinct, other_keys, warn
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.plan.checks import a_switch, a_text, is_collection, known_column, one_of
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
-from krishiv_py.plan.joins import AsOf
 from krishiv_py.plan.schema import time_kind
+from krishiv_py.plan.sides import AsOf
 from krishiv_py.testing.driver import Driver
 from krishiv_py.testing.sends import stream_of
 from krishiv_py.types import type_text

@@ -38,7 +38,7 @@ from krishiv_py.plan.operation import LATER, LateBy, Operation, OperationTraits,
 from krishiv_py.plan.options.query import ExplicitOptions, QueryOptions
 from krishiv_py.plan.options.triggers import Trigger
 from krishiv_py.plan.sides import JOIN_TYPES as JOIN_TYPES
-from krishiv_py.plan.sides import RIGHT, JoinColumns
+from krishiv_py.plan.sides import RIGHT, AsOf, JoinColumns
 from krishiv_py.plan.sides import JoinType as JoinType
 from krishiv_py.plan.windows.fixed import HoppingWindow
 
@@ -132,8 +132,6 @@ Direction: TypeAlias = Literal["backward", "forward", "nearest"]
 AsofType: TypeAlias = Literal["left", "inner"]
 LookupType: TypeAlias = Literal["left", "inner", "semi", "anti"]
 """The rows that are given: all, those that find something once for each row of the table or once, those that find nothing."""
-AsOf: TypeAlias = Literal["served", "event"]
-"""The feature rows that a label may have: those that were published by its time, or all."""
 DIRECTIONS: Final[tuple[Direction, ...]] = ("backward", "forward", "nearest")
 ASOF_TYPES: Final[tuple[AsofType, ...]] = ("left", "inner")
 

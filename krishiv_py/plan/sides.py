@@ -25,6 +25,8 @@ from krishiv_py.types import key_type, type_text
 
 JoinType: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
 JOIN_TYPES: Final[tuple[JoinType, ...]] = ("inner", "left", "right", "full", "semi", "anti")
+AsOf: TypeAlias = Literal["served", "event"]
+"""The feature rows that a label may have: those that were published by its time, or all."""
 LEFT, RIGHT = "left", "right"
 OP: Final = "op"
 """The column of the change kind of a row."""

@@ -21,7 +21,7 @@ from krishiv_py.plan.expressions.sqltext import quiet_parser
 from krishiv_py.sql.catalog import RegisteredStream, StaticTable, is_static, registered, static, unknown_sink
 from krishiv_py.sql.scope import Env
 from krishiv_py.sql.select import plan
-from krishiv_py.sql.statements import Query, inserted, setting_of, statement_of, statements_of
+from krishiv_py.sql.statements import Query, explained, inserted, setting_of, statement_of, statements_of
 
 
 class SqlContext:
@@ -97,19 +97,21 @@ class SqlContext:
         self._sinks[a_text(name, "name", hint).lower()] = name, as_sink(sink, "results")
 
     @quiet_parser()
-    def sql(self, text: str) -> Stream | ResultStream | None:
+    def sql(self, text: str) -> Stream | ResultStream | Any | None:  # Any: a str, of EXPLAIN alone
         """Plan a query, or make a setting for the next one (SEMANTICS §2.6).
 
         Parameters
         ----------
         text : str
             One query over registered streams and tables; ``SET watermark.lag = INTERVAL '5' SECOND``,
-            ``SET deduplication.within = INTERVAL '10' MINUTE`` or ``SET state.ttl = INTERVAL '1' DAY``, for the next query.
+            ``SET deduplication.within = INTERVAL '10' MINUTE`` or ``SET state.ttl = INTERVAL '1' DAY``, for the next query. Or
+            ``EXPLAIN`` and a query, which uses no setting up.
 
         Returns
         -------
-        Stream or ResultStream or None
-            The query, to be run or given options as if built step by step: rows, or results of windows and joins; None for SET.
+        Stream or ResultStream or str or None
+            The query, to be run or given options as if built step by step: rows, or results of windows and joins; the text of
+            its plan for EXPLAIN; None for SET.
 
         Raises
         ------
@@ -117,6 +119,9 @@ class SqlContext:
             For text that is not SQL, unknown tables and columns, and what of SQL does not apply to streams.
         """
         try:
+            query = explained(text)
+            if query is not None:
+                return self._planned(query, dict(self._set)).explain()
             statement = statement_of(text)
             if isinstance(statement, sg.Set):
                 name, value_us = setting_of(statement)

@@ -259,7 +259,7 @@ _STATEMENTS: Final = {
     **dict.fromkeys(
         ("UPDATE", "DELETE", "MERGE"), "rows of a stream do not change: leave them out with WHERE, or write CASE WHEN"
     ),
-    "EXPLAIN": "write session.sql('SELECT ...').explain()",
+    "EXPLAIN": "write it as the one statement of session.sql('EXPLAIN SELECT ...')",
     "DESCRIBE": "write session.sql('SELECT * FROM t').schema",
     "VALUES": "register a table, and join it: FROM t JOIN d ON t.id = d.id",
 }
@@ -349,6 +349,32 @@ def only(node: sg.Expression, understood: frozenset[str]) -> None:
         if value and key not in understood:
             construct, hint = _REFUSED.get(key, (key.strip("_").replace("_", " ").upper(), _LEFT_OUT))
             raise refused(construct, _shown(value) or construct, hint)
+
+
+_EXPLAIN: Final = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*EXPLAIN\b\s*(?:PLAN\s+FOR\b)?\s*(?P<kind>\w+\s+(?=(?:SELECT|WITH)\b))?(?P<query>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def explained(text: str) -> Query | None:
+    """Return the query whose plan the statement EXPLAIN is about; None for another statement.
+
+    Raises
+    ------
+    PlanError
+        As :func:`statement_of`; for other statements than a query, and for kinds of EXPLAIN.
+    """
+    found = _EXPLAIN.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        return None
+    if found["kind"] is not None:
+        hint = "write EXPLAIN SELECT ...: its text has the logical, the checked and the physical plan"
+        raise refused(f"EXPLAIN {found['kind'].strip().upper()}", text.strip(), hint)
+    statement = statement_of(found["query"])
+    if isinstance(statement, (sg.Set, sg.Insert)):
+        raise refused(f"EXPLAIN of {statement.key.upper()}", text.strip(), "write EXPLAIN SELECT ..., a query alone")
+    return statement
 
 
 def statement_of(text: str) -> Statement:

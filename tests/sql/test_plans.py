@@ -238,3 +238,39 @@ def test_options_of_a_registered_stream_go_along_and_so_do_later_ones() -> None:
     assert plain.emit("retractions").schema.names == ["id", "n", "op"]
     rows = made.sql("SELECT id FROM a")
     assert rows is not None and rows.late_handler is handler
+
+
+@pytest.mark.parametrize("begin", ["EXPLAIN ", "explain plan for\n", "-- why\n/* and how */ Explain "])
+def test_explain_gives_the_text_of_the_plan(begin: str) -> None:
+    session, query = context(), "SELECT id, SUM(x) AS total FROM a GROUP BY id"
+    text = session.sql(begin + query)
+    planned = session.sql(query)
+    assert planned is not None and text == planned.explain()
+    assert [line for line in str(text).splitlines() if line.startswith(("takes", "gives"))] == [
+        "takes     rows that are added",
+        "gives     results by id: +I for a new result, -U and +U for one that changes, -D for one that is gone",
+    ]
+
+
+def test_explain_shows_each_stage_and_uses_no_setting_up() -> None:
+    session, query = context(), "SELECT id, COUNT(*) AS n FROM b GROUP BY id, tumble(bt, INTERVAL '1' MINUTE)"
+    session.sql("SET watermark.lag = INTERVAL '9' SECOND")
+    shown = [session.sql(f"EXPLAIN {query}") for _ in range(2)]
+    planned = session.sql(query)
+    assert planned is not None and shown == [planned.explain()] * 2 and "- 9 s" in str(shown[0])
+    later = session.sql(query)
+    assert later is not None and "- 7 s" in later.explain()
+
+
+@pytest.mark.parametrize(
+    "text", ["EXPLAIN", "EXPLAIN SET watermark.lag = INTERVAL '5' SECOND", "EXPLAIN SELECT id FROM a; SELECT 1"]
+)
+def test_explain_is_of_one_query(text: str) -> None:
+    with pytest.raises(PlanError):
+        context().sql(text)
+
+
+def test_a_name_that_begins_like_explain_is_a_name() -> None:
+    made = SqlContext()
+    made.register("explained", stream_of("explain bigint").watermark("explain", 0))
+    assert not isinstance(made.sql("SELECT explain FROM explained"), str)

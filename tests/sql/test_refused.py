@@ -54,7 +54,7 @@ def test_clauses_after_group_by_are_named(tail: str, construct: str) -> None:
         (f"SELECT COUNT(*) FROM events GROUP BY ROLLUP (user), {MINUTE}", "^GROUP BY ROLLUP"),
         ("SELECT COUNT(*) FROM events GROUP BY ALL", "^GROUP BY ALL"),
         (f"INSERT INTO x {QUERY}", "^INSERT"),
-        (f"EXPLAIN {QUERY}", "^EXPLAIN"),
+        (f"EXPLAIN FORMATTED {QUERY}", "^EXPLAIN FORMATTED"),
         ("WITH x AS (SELECT at FROM events), X AS (SELECT user FROM events) SELECT * FROM x", "^WITH of one name twice"),
         (
             "SELECT e.user FROM events e LEFT JOIN events FOR SYSTEM_TIME AS OF e.at AS v ON e.user = v.user AND v.amount > 3",
