@@ -87,6 +87,8 @@ def chain(spec: OperatorSpec) -> tuple[Link, ...]:
         keys = Link("time to live of keys", ExpiringOperator)
         if spec.operation.gives_table:
             keys = Link("time to live of keys", lambda whole, inner: tables.ExpiringTable(whole, inner))
+        if spec.options.ttl._sides is not None:
+            keys = Link("time to live of each side", lambda whole, inner: table_join.ExpiringSide.around(whole, inner))
         links.insert(0, keys if around is None else Link("time to live of windows", around))
     if spec.options.late_rule == "window":
         links.insert(0, Link("fire before rows are taken in", PunctualOperator))

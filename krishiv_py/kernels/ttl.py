@@ -15,7 +15,7 @@ Dropped fixed windows are remembered without their content, so later rows do not
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import attrs
 import numpy as np
@@ -33,6 +33,7 @@ from krishiv_py.kernels.state.timer_queue import DUE, DueQueue
 from krishiv_py.kernels.state.window_log import HASH, WINDOW, KeyedLog
 from krishiv_py.kernels.watermark import floor_watermark
 from krishiv_py.plan.durations import END_OF_TIME, UNSET
+from krishiv_py.plan.options.query import StateTtlConfig
 
 _STAMP, _LAST = "__at", "__last"
 _BEFORE = "touch"
@@ -45,6 +46,38 @@ class _Clock(Section):
     """Says when keys were looked at: what the clock of the time to live showed, µs."""
 
     ttl_checked: int | None = None
+
+
+@attrs.define
+class _LeftClock(Section):
+    """Says the same of the left side of a join."""
+
+    ttl_checked_left: int | None = None
+
+
+@attrs.define
+class _RightClock(Section):
+    """Says the same of the right side of a join."""
+
+    ttl_checked_right: int | None = None
+
+
+@attrs.frozen
+class TouchNames:
+    """The names under which it is stored when keys were touched: a log, a queue, and when they were looked at."""
+
+    log: str
+    queue: str
+    clock: type[Section]
+    checked: str
+
+
+_OF_KEYS: Final = TouchNames("touched", "ttl", _Clock, "ttl_checked")
+OF_SIDES: Final = (
+    TouchNames("touched_left", "ttl_left", _LeftClock, "ttl_checked_left"),
+    TouchNames("touched_right", "ttl_right", _RightClock, "ttl_checked_right"),
+)
+"""Those of the sides of a join, each of which has a time to live of its own."""
 
 
 @runtime_checkable
@@ -62,15 +95,21 @@ class KeyDropping(WindowOperator, Protocol):
 class Expiring:
     """An operator whose keys have a time to live; how keys are dropped is up to the subclass."""
 
+    names: TouchNames = _OF_KEYS
+
     def __init__(self, spec: OperatorSpec, inner: WindowOperator) -> None:
         assert spec.options.ttl is not None
         self.inner = inner
         self.layout = Layout(spec)
-        self.ttl_us = spec.options.ttl.ttl_us
+        self.ttl_us = self.ttl_of(spec.options.ttl)
         self.by_event = spec.options.ttl.clock == "event"
         self.grain_us = max(self.ttl_us // _CHECKS, 1)
         fields = [pa.field(HASH, pa.int64()), pa.field(_STAMP, pa.int64())]
         self.touch_schema = pa.schema([*fields, *self.layout.key_fields])
+
+    def ttl_of(self, ttl: StateTtlConfig) -> int:
+        """Return how long a key lives, µs."""
+        return ttl.ttl_us
 
     def combine(self, rows: pa.Table) -> pa.Table:
         """Return what the operator makes of the rows, and the latest event time of every key."""
@@ -83,13 +122,13 @@ class Expiring:
 
     def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
         """Run the step of the operator, then drop the keys whose time has come."""
-        done = self.inner.step(bucket, [c.drop_columns([_LAST]) for c in chunks], moment)
+        done = self.inner.step(bucket, self.chunks_within(chunks), moment)
         results = self._standing(bucket, done.results, moment)
         clock = moment.watermark_us if self.by_event else moment.now_us
-        noted = _Clock.of(bucket)
+        noted = self.names.clock.of(bucket)
         touched = _TouchLog(self, bucket, noted)
-        if chunks and any(c.num_rows for c in chunks):
-            fresh = pa.concat_tables([c.select([_LAST, *self.layout.key_names]) for c in chunks])
+        fresh = self.touching(chunks) if any(c.num_rows for c in chunks) else None
+        if fresh is not None and fresh.num_rows:
             self._touch(touched, fresh, UNSET if clock is None else clock)
         dead = None
         if clock is not None and clock not in (UNSET, END_OF_TIME) and touched.any and self._due(noted, clock):
@@ -104,7 +143,7 @@ class Expiring:
             done,
             results=results,
             firings=results.num_rows,
-            counters={**done.counters, "ttl_dropped": dropped},
+            counters={**done.counters, "ttl_dropped": done.counters.get("ttl_dropped", 0) + dropped},
             open_windows=sizes.open_windows,
             open_rows=sizes.open_rows,
             timers=sizes.timers,
@@ -112,6 +151,14 @@ class Expiring:
             wakeup_us=earliest((sizes.wakeup_us, 0), (wakeup if self.by_event else None, 0)),
             wakeup_now_us=earliest((sizes.wakeup_now_us, 0), (None if self.by_event else wakeup, 0)),
         )
+
+    def chunks_within(self, chunks: list[pa.Table]) -> list[pa.Table]:
+        """Return the chunks as the operator within takes them."""
+        return [c.drop_columns([_LAST]) for c in chunks]
+
+    def touching(self, chunks: list[pa.Table]) -> pa.Table:
+        """Return the keys that chunks touch, each with the latest event time of its rows."""
+        return pa.concat_tables([c.select([_LAST, *self.layout.key_names]) for c in chunks])
 
     def state(self, bucket: Bucket) -> pa.Table:
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
@@ -126,15 +173,16 @@ class Expiring:
         raise NotImplementedError
 
     def _touch(self, touched: _TouchLog, fresh: pa.Table, clock: int) -> None:
-        last = fresh[_LAST].to_numpy()
-        stamps = np.maximum(last, clock) if self.by_event else np.full(len(last), clock)
+        stamps = np.full(fresh.num_rows, clock)
+        if self.by_event:
+            stamps = np.maximum(fresh[_LAST].to_numpy(), clock)
         touched.add([fresh[k] for k in self.layout.key_names], stamps)
 
-    def _due(self, noted: _Clock, clock: int) -> bool:
-        last = noted.ttl_checked
+    def _due(self, noted: Section, clock: int) -> bool:
+        last = getattr(noted, self.names.checked)
         if last is not None and clock // self.grain_us <= last // self.grain_us:
             return False
-        noted.ttl_checked = clock
+        setattr(noted, self.names.checked, clock)
         return True
 
     def _next_check(self, earliest: int | None, clock: int | None) -> int | None:
@@ -155,11 +203,11 @@ class _TouchLog:
     Queue times are rounded down to the moments of checks, so that touches of a key between two of them are one entry.
     """
 
-    def __init__(self, of: Expiring, bucket: Bucket, noted: _Clock) -> None:
+    def __init__(self, of: Expiring, bucket: Bucket, noted: Section) -> None:
         self._of, self._noted = of, noted
         self._names = of.layout.key_names
-        self._log = KeyedLog(bucket, "touched", of.touch_schema, self._compact)
-        self._queue = DueQueue(bucket, "ttl", of.grain_us, _once)
+        self._log = KeyedLog(bucket, of.names.log, of.touch_schema, self._compact)
+        self._queue = DueQueue(bucket, of.names.queue, of.grain_us, _once)
         if f"runs:{_BEFORE}" in bucket.meta:
             self._converted(Runs(bucket, _BEFORE, None))
             for name in ("runs", "sums"):
@@ -223,7 +271,7 @@ class _TouchLog:
 
     def _compact(self, touches: pa.Table, oldest: bool) -> pa.Table:
         """Return the latest touches, without those of keys that expired at an earlier check."""
-        latest, checked = self._latest(touches), self._noted.ttl_checked
+        latest, checked = self._latest(touches), getattr(self._noted, self._of.names.checked)
         stamps = latest[_STAMP].to_numpy()
         if checked is None or not (over := (stamps <= checked - self._of.ttl_us) & (stamps != UNSET)).any():
             return latest
@@ -253,11 +301,14 @@ class _EmptyOperator:
 
 def begin_ttl(spec: OperatorSpec, bucket: Bucket, keys: pa.Table) -> None:
     """Note keys whose state was kept without this time to live: it begins when the clock is looked at next."""
-    if keys.num_rows:
-        noted = _Clock.of(bucket)
-        touched = _TouchLog(Expiring(spec, _EmptyOperator()), bucket, noted)
-        touched.add([keys[k] for k in keys.column_names], np.full(keys.num_rows, UNSET))
-        noted.store(bucket)
+    assert spec.options.ttl is not None
+    for names in (_OF_KEYS,) if spec.options.ttl._sides is None else OF_SIDES:
+        if keys.num_rows:
+            of = Expiring(spec, _EmptyOperator())
+            of.names, noted = names, names.clock.of(bucket)
+            touched = _TouchLog(of, bucket, noted)
+            touched.add([keys[k] for k in keys.column_names], np.full(keys.num_rows, UNSET))
+            noted.store(bucket)
 
 
 class ExpiringOperator(Expiring):

@@ -112,7 +112,7 @@ def shape_of(stage: StagePlan) -> dict[str, Any]:
         "lateness_us": options.allowed_lateness_us,
         "left_us": options.left_us,
         "emit": options.emit_mode,
-        "ttl": None if options.ttl is None else options.ttl.clock,
+        "ttl": None if options.ttl is None else options.ttl._measured,
         "late rule": options.late_rule,
         "lag_us": mark.lag_us if isinstance(mark, WatermarkSpec) else 0,
         "wholes": [[name, list(of)] for name, of in spec.wholes],

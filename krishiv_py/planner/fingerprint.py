@@ -34,7 +34,7 @@ def fingerprint(spec: OperatorSpec) -> dict[str, str]:
         for i, (c, k) in enumerate(zip(spec.aggs, layout.kernels, strict=True))
     }
     if spec.changes:
-        keeps_totals = layout.takes_back and spec.options.ttl is None
+        keeps_totals = layout.takes_back and (spec.options.ttl is None or not spec.aggs)
         parts["rows that are withdrawn"] = "taken off totals" if keeps_totals else "taken out of rows that are kept"
         if window.nature.opens_windows:
             parts["rows that are withdrawn"] = "taken out of rows of windows that are kept"
@@ -63,7 +63,7 @@ def _times(spec: OperatorSpec) -> dict[str, str]:
     if spec.operation.late_by == "state":  # by windows, only state knows which rows are late
         parts["late rule"] = options.late_rule
     if options.ttl is not None:  # of keys that came without one, nobody noted when they were last touched
-        parts["time to live"] = f"by {options.ttl.clock} time"
+        parts["time to live"] = f"by {options.ttl._measured} time"
     return parts
 
 

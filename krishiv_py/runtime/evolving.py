@@ -22,7 +22,7 @@ from krishiv_py.kernels.state.key_table import HAS_STATE, STATE_FIELD
 from krishiv_py.kernels.state.spread import BucketContent, is_of_numbers, side_of, spread
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import BOUNDS_IN_KEY, HASH
-from krishiv_py.kernels.ttl import begin_ttl
+from krishiv_py.kernels.ttl import OF_SIDES, begin_ttl
 from krishiv_py.kernels.watermark import ONLY, ClockSpec, WatermarkTracker, tracker_facts
 from krishiv_py.kernels.windows.count import without_rows
 from krishiv_py.kernels.windows.fixed.going_on import with_log, with_rows_of_their_own, with_unknown_totals, without_log
@@ -61,7 +61,8 @@ from krishiv_py.runtime.savepoints import Savepoint
 from krishiv_py.types import type_text
 
 _PART: Final = re.compile(r"p\d+_\d+")
-_TTL: Final = ("touched", "ttl", "touch")
+_TTL: Final = ("touched", "ttl", "touch", *(name for names in OF_SIDES for name in (names.log, names.queue)))
+_TTL_CHECKED: Final = ("ttl_checked", *(names.checked for names in OF_SIDES))
 
 
 @attrs.frozen
@@ -202,7 +203,7 @@ def migrated(held: BucketContent, was: Mapping[str, Any], stage: StagePlan, fron
         hint = "make the savepoint once these windows are over, or keep the time to live"
         raise CheckpointError("the time to live cannot be removed yet", got=got, then="they would look whole", hint=hint)
     if was["ttl"] not in (None, now["ttl"]):
-        meta = {name: value for name, value in meta.items() if name.partition(":")[2] not in _TTL and name != "ttl_checked"}
+        meta = {name: value for name, value in meta.items() if name.partition(":")[2] not in _TTL and name not in _TTL_CHECKED}
         tables = {name: t for name, t in tables.items() if name.partition("/")[0] not in _TTL}
     if (was["lateness_us"], was["emit"]) != (now["lateness_us"], now["emit"]):
         once = {"fired_at": now["emit"] == "final", "joined_at": True}

@@ -35,7 +35,7 @@ from krishiv_py.plan.durations import Duration, to_us
 from krishiv_py.plan.expressions.expr import Expr, col, lit, python_text
 from krishiv_py.plan.nodes import Project, Stage, StageDraft, Watermark, prefix_of, source_of
 from krishiv_py.plan.options.late import LateEventHandler
-from krishiv_py.plan.options.query import ExplicitOptions
+from krishiv_py.plan.options.query import ExplicitOptions, StateTtlConfig, TtlOfSides
 from krishiv_py.plan.options.watermarks import WatermarkSpec
 from krishiv_py.plan.schema import RESERVED, checked, require_columns
 from krishiv_py.plan.sides import JOIN_TYPES, OP, JoinType, Side, named, tables_together, tables_united
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from krishiv_py.api.stages.timed import KeyedUntimedStream
 
     TableSide: TypeAlias = "TableMethods | Stream | KeyedUntimedStream"
+    Ttl: TypeAlias = "tuple[Duration | None, Duration | None]"
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -173,7 +174,13 @@ class TableMethods(OptionMethods):
         return self._results(draft.doing(TopRows(n, texts, ties, rank)))
 
     def join(
-        self, right: TableSide, on: On | None = None, *, how: JoinType = "inner", suffixes: Suffixes | None = None
+        self,
+        right: TableSide,
+        on: On | None = None,
+        *,
+        how: JoinType = "inner",
+        ttl: Ttl | None = None,
+        suffixes: Suffixes | None = None,
     ) -> ResultStream:
         """Join with another table, or with all rows of another stream: the result is their join as they are now (§16.7).
 
@@ -190,6 +197,10 @@ class TableMethods(OptionMethods):
         how : {"inner", "left", "right", "full", "semi", "anti"}
             Whether rows without a partner are given with nulls; or left rows alone that have one (``"semi"``) or none
             (``"anti"``).
+        ttl : (Duration or None, Duration or None), optional
+            How long left and right rows stay when no further row of their side and key comes, by the clock; None for ever. The
+            result is the join of the rows that are left. For both sides of a key together write
+            ``.with_state_ttl(StateTtlConfig("1 day", clock="processing"))`` after the join.
         suffixes : (str, str), optional
             Suffixes for names that both sides have besides keys. By default the name of the right side gets ``_right``.
 
@@ -217,6 +228,7 @@ class TableMethods(OptionMethods):
         [('-D', None), ('+I', 'Ulm')]
         """
         one_of(how, "how", JOIN_TYPES)
+        of_sides = None if ttl is None else StateTtlConfig._of_sides(_ttl_of_sides(ttl))
         as_table = getattr(type(right), "_as_table", None)  # of the class: some objects have an attribute of any name
         if as_table is None:
             hint = "pass a stream, or a table of .from_changelog(...) or .agg(...); a fixed table is joined with .lookup_join"
@@ -231,12 +243,28 @@ class TableMethods(OptionMethods):
         draft = merged_draft(
             attrs.evolve(self._draft, explicit=ExplicitOptions()), attrs.evolve(other._draft, explicit=ExplicitOptions())
         )
+        draft = attrs.evolve(draft, explicit=attrs.evolve(draft.explicit, ttl=of_sides))
         join = RegularJoin(columns, how, (ids[0], ids[1]))
         return self._results(attrs.evolve(draft, input=merged.input, keys=merged.keys).doing(join))
 
     def _as_table(self) -> TableMethods:
         """Return the stream as a side of a join of tables."""
         return self
+
+
+def _ttl_of_sides(ttl: object) -> TtlOfSides:
+    """Return how long rows of both sides stay, µs.
+
+    Raises
+    ------
+    PlanError
+        For anything but two durations, of which one may be None.
+    """
+    if not isinstance(ttl, (tuple, list)) or len(ttl) != 2 or all(each is None for each in ttl):
+        hint = 'write ttl=("1 day", "12 hours"), or ttl=("1 day", None) where right rows stay for ever'
+        raise PlanError("a join has a time to live for each side", got=f"ttl={shown(ttl)}", hint=hint)
+    left, right = (None if each is None else to_us(each, "ttl") for each in ttl)
+    return left, right
 
 
 def changes_of(mark: Watermark, names: Sequence[str], op: str, late: LateEventHandler, runner: Runner) -> ResultStream:

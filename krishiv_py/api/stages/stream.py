@@ -38,7 +38,7 @@ from krishiv_py.plan.schema import SchemaLike, as_schema, checked, left_out, req
 
 if TYPE_CHECKING:
     from krishiv_py.api.joins import On, Suffixes
-    from krishiv_py.api.stages.changing import TableSide
+    from krishiv_py.api.stages.changing import TableSide, Ttl
     from krishiv_py.api.stages.keyed import KeyedStream
     from krishiv_py.api.stages.results import ResultStream
     from krishiv_py.plan.sides import JoinType
@@ -439,9 +439,15 @@ class Stream(RunMethods, ShownInALine):
         return untimed(self).agg(*aggs, changes=changes, **named)
 
     def join(
-        self, right: TableSide, on: On | None = None, *, how: JoinType = "inner", suffixes: Suffixes | None = None
+        self,
+        right: TableSide,
+        on: On | None = None,
+        *,
+        how: JoinType = "inner",
+        ttl: Ttl | None = None,
+        suffixes: Suffixes | None = None,
     ) -> ResultStream:
-        """Join all rows with another table, `right`, by `on`, `how` and `suffixes`: see :meth:`KeyedStream.join`.
+        """Join all rows with another table, `right`, by `on`, `how`, `ttl` and `suffixes`: see :meth:`KeyedStream.join`.
 
         Examples
         --------
@@ -451,7 +457,7 @@ class Stream(RunMethods, ShownInALine):
         >>> driver.send({"left": [{"order": 7, "id": 1}], "right": [{"id": 1, "city": "Ulm"}]}).results.to_pylist()
         [{'id': 1, 'order': 7, 'city': 'Ulm', 'op': '+I'}]
         """
-        return untimed(self).join(right, on, how=how, suffixes=suffixes)
+        return untimed(self).join(right, on, how=how, ttl=ttl, suffixes=suffixes)
 
     def top_rows(
         self, n: int, by: str | Expr | Sequence[str | Expr], *, smallest: bool = False, rank: str | None = None

@@ -43,7 +43,7 @@ from krishiv_py.types import type_text
 
 if TYPE_CHECKING:
     from krishiv_py.api.joins import On, Suffixes
-    from krishiv_py.api.stages.changing import TableSide
+    from krishiv_py.api.stages.changing import TableSide, Ttl
     from krishiv_py.api.stages.results import ResultStream
     from krishiv_py.api.stages.stream import Stream
     from krishiv_py.plan.changes import ChangelogFormat, Stale
@@ -457,9 +457,15 @@ class KeyedUntimedStream(ShownInALine):
         return self._as_table().agg(*aggs, changes=changes, **named)
 
     def join(
-        self, right: TableSide, on: On | None = None, *, how: JoinType = "inner", suffixes: Suffixes | None = None
+        self,
+        right: TableSide,
+        on: On | None = None,
+        *,
+        how: JoinType = "inner",
+        ttl: Ttl | None = None,
+        suffixes: Suffixes | None = None,
     ) -> ResultStream:
-        """Join all rows with another table, `right`, by `on`, `how` and `suffixes`: see :meth:`KeyedStream.join`.
+        """Join all rows with another table, `right`, by `on`, `how`, `ttl` and `suffixes`: see :meth:`KeyedStream.join`.
 
         Examples
         --------
@@ -469,7 +475,7 @@ class KeyedUntimedStream(ShownInALine):
         >>> driver.send({"left": [{"order": 7}], "right": [{"order": 7, "sum": 5}]}).results.to_pylist()
         [{'order': 7, 'sum': 5, 'op': '+I'}]
         """
-        return self._as_table().join(right, on, how=how, suffixes=suffixes)
+        return self._as_table().join(right, on, how=how, ttl=ttl, suffixes=suffixes)
 
     def top_rows(
         self, n: int, by: str | Expr | Sequence[str | Expr], *, smallest: bool = False, rank: str | None = None

@@ -11,7 +11,7 @@ So a change costs as many rows as it meets, whatever else is in state.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -25,14 +25,17 @@ from krishiv_py.errors import PlanError
 from krishiv_py.kernels.changes.counted import ROWS, CountedLog
 from krishiv_py.kernels.changes.net import kinds_of, update_kinds, without_unchanged
 from krishiv_py.kernels.changes.sides import SideRows, side_rows
-from krishiv_py.kernels.changes.table import TableChange, TableOperator
+from krishiv_py.kernels.changes.table import ExpiringTable, TableChange, TableOperator
 from krishiv_py.kernels.changes.touched import TouchedKeys
 from krishiv_py.kernels.columns.layout import Layout
+from krishiv_py.kernels.results import StepResult, WindowOperator
 from krishiv_py.kernels.spec import Moment, OperatorSpec
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import DeadKeys
+from krishiv_py.kernels.ttl import OF_SIDES
 from krishiv_py.plan.changes import RegularJoin
-from krishiv_py.plan.sides import LEFT
+from krishiv_py.plan.options.query import StateTtlConfig
+from krishiv_py.plan.sides import LEFT, RIGHT
 
 _GIVEN_ALONE: Final = {"left": (True, False), "right": (False, True), "full": (True, True), "anti": (True, False)}
 """Of which sides a row without a partner is given."""
@@ -111,6 +114,18 @@ class RegularJoinOperator(TableOperator):
     def drop(self, bucket: Bucket, dead: DeadKeys) -> int:
         """See :class:`~krishiv_py.kernels.changes.table.TableOperator`."""
         return sum(log.drop(dead).num_rows for log in self._logs(bucket))
+
+    def forget(self, bucket: Bucket, number: int, dead: pa.Table) -> tuple[pa.Table, int]:
+        """Take the rows of some keys out of one side; returns what that changes of the results, and how many rows went."""
+        (touched, _), every, sides = TouchedKeys.of(dead, self.names), np.ones(dead.num_rows, np.bool_), list[SideRows]()
+        for log, ids in zip(self._logs(bucket), self.ids, strict=True):
+            rows, of = log.entries(touched)
+            sides.append(side_rows((rows, of), (rows.slice(0, 0), of[:0]), every, ids, forgets=True)[0])
+        mine, none = sides[number], np.zeros(len(sides[number].of), np.int64)
+        sides[number] = attrs.evolve(mine, now=none - 1, are=none)
+        results = self._results(touched, sides, self._pairs(sides, every))
+        self._logs(bucket)[number].drop(DeadKeys.of(dead, self.names))
+        return results, int(mine.were.sum())
 
     def _changed(self, logs: tuple[CountedLog, CountedLog], fresh: pa.Table) -> tuple[pa.Table, int]:
         """Return what changes of the results, and how many rows were not there to be withdrawn."""
@@ -210,6 +225,78 @@ class RegularJoinOperator(TableOperator):
         then = "a join keeps rows of both sides"
         hint = "read the results, or how many rows are held from the progress"
         raise PlanError("state has no aggregates to show", got=self.join.describe(), then=then, hint=hint)
+
+
+class ExpiringSide(ExpiringTable):
+    """The time to live of the rows of one side: the results are then the join of what is left (SEMANTICS §16.7).
+
+    Each side has such an operator around the join, and that of the right side is within that of the left one.
+    """
+
+    number: int
+
+    @classmethod
+    def around(cls, spec: OperatorSpec, inner: Any) -> WindowOperator:
+        """Return an operator with one of these for each side that has a time to live."""
+        assert spec.options.ttl is not None
+        for side, us in zip((_ExpiringRight, _ExpiringLeft), reversed(spec.options.ttl._sides or ()), strict=True):
+            inner = inner if us is None else side(spec, inner)
+        within: WindowOperator = inner
+        return within
+
+    def ttl_of(self, ttl: StateTtlConfig) -> int:
+        """See :class:`~krishiv_py.kernels.ttl.Expiring`."""
+        us = (ttl._sides or ())[self.number]
+        assert us is not None
+        return us
+
+    def combine(self, rows: pa.Table) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.ttl.Expiring`: the clock says when a row came, so nothing is added."""
+        return self.inner.combine(rows)
+
+    def chunks_within(self, chunks: list[pa.Table]) -> list[pa.Table]:
+        """See :class:`~krishiv_py.kernels.ttl.Expiring`."""
+        return chunks
+
+    def touching(self, chunks: list[pa.Table]) -> pa.Table:
+        """See :class:`~krishiv_py.kernels.ttl.Expiring`: the keys of rows of the side."""
+        rows = pa.concat_tables(chunks)
+        is_mine = pc.equal(rows[self._join.side], (LEFT, RIGHT)[self.number])
+        return rows.select(self.layout.key_names).filter(is_mine)
+
+    @property
+    def _join(self) -> RegularJoinOperator:
+        inner = self.inner
+        while isinstance(inner, ExpiringSide):
+            inner = inner.inner
+        assert isinstance(inner, RegularJoinOperator)
+        return inner
+
+    def step(self, bucket: Bucket, chunks: list[pa.Table], moment: Moment) -> StepResult:
+        """See :class:`~krishiv_py.kernels.ttl.Expiring`: what one side gives and the other takes back is not given."""
+        done = super().step(bucket, chunks, moment)
+        if not self._withdrawn or not self._join.withdraws:
+            return done
+        results = without_unchanged(done.results)
+        return attrs.evolve(done, results=results, firings=results.num_rows)
+
+    def _drop(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
+        """See :class:`~krishiv_py.kernels.ttl.Expiring`: counts rows."""
+        results, gone = self._join.forget(bucket, self.number, dead)
+        self._withdrawn.append(results)
+        return gone
+
+
+class _ExpiringLeft(ExpiringSide):
+    """The time to live of left rows."""
+
+    names, number = OF_SIDES[0], 0
+
+
+class _ExpiringRight(ExpiringSide):
+    """The time to live of right rows."""
+
+    names, number = OF_SIDES[1], 1
 
 
 def _begins(of: Ints, n: int) -> Ints:

@@ -133,6 +133,7 @@ class ExpiringTable(ExpiringOperator):
         return attrs.evolve(done, results=results, firings=results.num_rows)
 
     def _drop(self, bucket: Bucket, dead: pa.Table, moment: Moment) -> int:
+        """See :class:`~krishiv_py.kernels.ttl.Expiring`."""
         assert isinstance(self.inner, TableOperator)
         assert self.layout.spec.options.ttl is not None
         if self.layout.spec.options.ttl.on_expiry == "keep":

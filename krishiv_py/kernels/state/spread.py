@@ -95,7 +95,7 @@ _MERGED: Final[dict[str, Callable[[Sequence[Any]], Any]]] = {
     **dict.fromkeys(("arrived_left", "arrived_right", "rows_needed", *_NUMBERED.values()), sum),
     **dict.fromkeys(("new_at", "late_at"), _windows),
     **dict.fromkeys(("shown_at", "clock_due"), _begun),
-    "ttl_checked": _earliest,
+    **dict.fromkeys(("ttl_checked", "ttl_checked_left", "ttl_checked_right"), _earliest),
     "waits_us": max,
     "expected_keys": _common,
     "input_silence": _last_moved,

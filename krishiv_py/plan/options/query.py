@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
@@ -21,6 +22,8 @@ FutureReference: TypeAlias = Literal["watermark", "clock"]
 LateWatermark: TypeAlias = Literal["batch", "batch_before"]
 OnExpiry: TypeAlias = Literal["retract", "keep"]
 SessionTouch: TypeAlias = Literal["separate", "merge"]
+TtlOfSides: TypeAlias = "tuple[int | None, int | None]"
+"""The times to live of both sides of a join, µs, or None for ever."""
 EmitMode: TypeAlias = Literal["final", "updates", "retractions"]
 DEFAULT_FUTURE_US = 60_000_000
 MAX_LISTED = 50_000_000
@@ -60,6 +63,7 @@ class StateTtlConfig:
     ttl: Duration = attrs.field(eq=False)
     clock: Literal["event", "processing"] = attrs.field(default="event")
     on_expiry: OnExpiry = attrs.field(default="retract")
+    _sides: TtlOfSides | None = attrs.field(default=None, repr=False)
     ttl_us: int = attrs.field(init=False, repr=False)
 
     @ttl_us.default
@@ -87,6 +91,29 @@ class StateTtlConfig:
             got = "none" if ttl is None else f"ttl={shown(ttl)}, ttl_ms={shown(ttl_ms)}"
             raise CallError("StateTtlConfig takes one time to live", got=got, hint='write StateTtlConfig(ttl="1 hour")')
         self.__attrs_init__(given if ttl_ms is None else milliseconds(ttl_ms, "ttl_ms"), clock, on_expiry)
+
+    @classmethod
+    def _of_sides(cls, sides: TtlOfSides) -> StateTtlConfig:
+        """Return that of a join whose sides have each their own, by the clock; `ttl` is the shorter one."""
+        made = cls.__new__(cls)
+        shorter = min(us for us in sides if us is not None)
+        made.__attrs_init__(dt.timedelta(microseconds=shorter), "processing", "retract", sides)
+        return made
+
+    @property
+    def _measured(self) -> str:
+        """The time that measures it, as a checkpoint notes it."""
+        if self._sides is None:
+            return self.clock
+        apart = [name for name, us in zip(("left", "right"), self._sides, strict=True) if us is not None]
+        return f"{' and '.join(apart)} {self.clock}"
+
+    def _describe(self) -> str:
+        stays = ", results stay" if self.on_expiry == "keep" else ""
+        if self._sides is None:
+            return f"{show_us(self.ttl_us)} ({self.clock} time{stays})"
+        each = (f"{name} {show_us(us)}" for name, us in zip(("left", "right"), self._sides, strict=True) if us is not None)
+        return f"{', '.join(each)} ({self.clock} time{stays})"
 
     @property
     def ttl_ms(self) -> Duration:
@@ -172,8 +199,7 @@ class QueryOptions:
         if self.null_keys != "group":
             parts.append(f"null_keys={self.null_keys}")
         if self.ttl:
-            stays = ", results stay" if self.ttl.on_expiry == "keep" else ""
-            parts.append(f"ttl={show_us(self.ttl.ttl_us)} ({self.ttl.clock} time{stays})")
+            parts.append(f"ttl={self.ttl._describe()}")
         if self.max_listed != MAX_LISTED:
             parts.append(f"max_listed={self.max_listed}")
         return ", ".join(parts)

@@ -48,7 +48,7 @@ def test_a_section_reads_and_writes_its_own_names_only() -> None:
 def test_owners_that_meet_share_no_name() -> None:
     around = [s for s in sections() if s.__module__ in AROUND]
     within = [s for s in sections() if s.__module__ not in AROUND]
-    assert len(around) == 2
+    assert len(around) == 4
     assert len(within) >= 6
     taken = set(ADAPTERS)
     for own in [*map(names, around), set().union(*map(names, within))]:
@@ -60,6 +60,6 @@ def test_owners_that_meet_share_no_name() -> None:
 def test_the_stored_names_are_those_of_format_2() -> None:
     known = {"fired_at", "closed_at", "seq", "rows", "rows_arrived", "results", "shown_at", "new_at", "late_at"}
     known |= {"joined_at", "given_at", "arrived_left", "arrived_right", "dedup_at"}
-    known |= {"stepped_at", "stepped_late", "ttl_checked", "rows_needed"}
+    known |= {"stepped_at", "stepped_late", "ttl_checked", "ttl_checked_left", "ttl_checked_right", "rows_needed"}
     known |= {"clock_due", "expected_keys", "input_silence", "waits_us"}
     assert set().union(*map(names, sections())) == known
