@@ -93,14 +93,7 @@ def with_features(
         on = dict(zip(key, log.keys, strict=True))
         features = _features_of(log, called, labels, on, names, choice, lag)
         names += [name for name in features.schema.names if name not in (*log.keys, *OF_LOG.names)]
-        joined = joined._features_join(  # type: ignore[attr-defined]
-            features,
-            on,
-            as_of=choice.as_of,
-            max_age_us=choice.max_age_us,
-            allow_exact=choice.allow_exact,
-            idle_timeout=idle_timeout,
-        )
+        joined = joined_with(joined, features, on, choice, idle_timeout)
     assert isinstance(joined, ResultStream)
     return joined if list(joined.schema.names) == names else joined.select(*names)
 
@@ -131,6 +124,21 @@ def warn_of_zones(label: pa.DataType, feature: pa.DataType, called: str) -> None
         which = "labels" if label.tz is None else f"the log {called!r}"
         what = f"the times of {which} have no time zone, and are taken as UTC"
         warnings.warn(f"{what}. Hint: give them the zone that they were written in", RuntimeWarning, stacklevel=users_line())
+
+
+def joined_with(
+    labels: OptionMethods, features: TimedStream, on: Mapping[str, str], choice: Choice, idle_timeout: Duration | None = None
+) -> ResultStream:
+    """Return labels with features, whose last three columns are their event time, when they were published, and their batch."""
+    result: ResultStream = labels._features_join(  # type: ignore[attr-defined]
+        features,
+        on,
+        as_of=choice.as_of,
+        max_age_us=choice.max_age_us,
+        allow_exact=choice.allow_exact,
+        idle_timeout=idle_timeout,
+    )
+    return result
 
 
 def _features_of(

@@ -17,19 +17,19 @@ from typing import Any, Final, overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from krishiv_py.api.options import OptionMethods
 from krishiv_py.api.stages.results import ResultStream
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.api.stages.timed import TimedStream
-from krishiv_py.arrays.grouping import group
 from krishiv_py.arrays.types import Ints, Mask, pick
 from krishiv_py.connectors.frames import arrow_table
 from krishiv_py.connectors.lookup_table import in_types_of_streams
-from krishiv_py.connectors.sinks.features import BATCH, OF_LOG, PUBLISHED, FeatureSink
+from krishiv_py.connectors.sinks.features import OF_LOG, PUBLISHED, FeatureSink
 from krishiv_py.errors import ColumnError, PlanError, shown
 from krishiv_py.features.buckets import bucket_of_rows, in_buckets
-from krishiv_py.features.streams import Choice, check_distinct, other_keys, warn_of_zones, with_features
+from krishiv_py.features.streams import Choice, check_distinct, joined_with, other_keys, warn_of_zones, with_features
 from krishiv_py.kernels.columns.times import stamp
 from krishiv_py.plan.checks import a_switch, a_text, is_collection, known_column, one_of
 from krishiv_py.plan.durations import Duration, TimePoint, time_point_us, to_us
@@ -41,7 +41,7 @@ from krishiv_py.types import type_text
 
 _TRUTHS: Final = ("served", "event")
 _TIME: Final = pa.timestamp("us", "UTC")
-_KEY, _AT, _NUMBER, _FROM, _FOUND = "key", "at", "number", "from", "found"
+_KEY, _AT, _NUMBER, _EVENT, _FOUND = "key", "at", "number", "event", "found"
 """The columns of both sides of the join; those of the key are numbered."""
 _NONE: Final = -1
 
@@ -182,33 +182,29 @@ def training_set(
             got = f"key={names}, and {list(log.keys)} in the log"
             hint = "name as many key columns of the labels as the log has"
             raise PlanError(f"labels and the log {called!r} have other keys", got=got, hint=hint)
+    choice = Choice(as_of, age_us, allow_exact, known_us)
     if rows is None:
         if lag is None and as_of == "event":
             then = "a feature could come later than its time by any length"
             hint = 'write lag="1 hour", as long as rows of the log come after their event time'
             raise PlanError('as_of="event" of a stream needs a lag', got="None", then=then, hint=hint)
-        choice = Choice(as_of, age_us, allow_exact, known_us)
         return with_features(labels, logs, names, at, choice, 0 if lag is None else lag, idle_timeout)
     for name, value in (("lag", lag), ("idle_timeout", idle_timeout)):
         if value is not None:
             hint = f"leave {name} out, or pass a stream of labels"
             raise PlanError(f"{name} is for labels that are a stream", got=f"{name}={shown(value)}", hint=hint)
-    side, (times, _), result = _joined_side(rows, names, at), _event_times(rows[at], at), rows
+    side, result = _joined_side(rows, names, at), rows
     for called, log in logs.items():
         found = list[tuple[Ints, pa.Table]]()
         of: Ints | None = None
         for bucket, features in in_buckets(log._pieces(), log.keys):
             if bucket is None or bucket == 0:
                 warn_of_zones(rows.schema.field(at).type, features.schema.field(log.at).type, called)
-            readable = _readable(features, log, served=as_of == "served", exact=allow_exact, known_us=known_us)
             mine = side
             if bucket is not None:
                 of = bucket_of_rows(side, [name for name in side.column_names if name.startswith(_KEY)]) if of is None else of
                 mine = pick(side, np.flatnonzero(of == bucket))
-            labelled, chosen = _newest(mine, readable)
-            if age_us is not None:
-                young = times[labelled] - _event_times(features[log.at], log.at)[0][chosen] < age_us
-                labelled, chosen = labelled[young], chosen[young]
+            labelled, chosen = _newest(mine, _readable(features, log, known_us), choice)
             found.append((labelled, pick(features, chosen)))
         result = _with_values(result, found, log, called)
     return result
@@ -243,44 +239,29 @@ def _joined_side(rows: pa.Table, keys: Sequence[str], at: str) -> pa.Table:
     return table.filter(pa.array(timed))
 
 
-def _readable(features: pa.Table, log: FeatureSink, *, served: bool, exact: bool, known_us: int | None) -> pa.Table:
-    """Return the rows that a label may have, with the time from which it may have them.
-
-    A label may have a row that it comes after, and where it is as served, one that was published by then. So each row counts
-    from some time on, and of those that count the newest is taken: the one that is newer than all that counted before it. The
-    join then takes the last one of these.
-    """
+def _readable(features: pa.Table, log: FeatureSink, known_us: int | None) -> pa.Table:
+    """Return the rows that have a time, and were known then, as the join takes them."""
     rows = _joined_side(features, log.keys, log.at)
-    numbers = rows[_NUMBER].to_numpy()
-    published = features[PUBLISHED].cast(pa.int64()).to_numpy()
-    times, _ = _event_times(features[log.at], log.at)
-    counts_from = times if exact else times + 1
-    counts_from = np.maximum(counts_from, published) if served else counts_from
-    if known_us is not None:
-        numbers = numbers[published[numbers] <= known_us]
-    newness = np.empty(features.num_rows, np.int64)
-    newness[np.lexsort((features[BATCH].to_numpy(), published, times))] = np.arange(features.num_rows)
-    order = numbers[np.lexsort((newness[numbers], counts_from[numbers]))]
-    keys = in_types_of_streams(features.select(list(log.keys))).take(pa.array(order))
-    owners = group(list(keys.columns), keys.num_rows).ids
-    by_key = np.argsort(owners, kind="stable")
-    ranked = owners[by_key] * np.int64(features.num_rows) + newness[order[by_key]]
-    newest = np.zeros(len(order), np.bool_)
-    newest[by_key] = np.maximum.accumulate(ranked) == ranked
-    table = keys.rename_columns([f"{_KEY}{number}" for number in range(keys.num_columns)]).append_column(
-        _FROM, pa.array(counts_from[order]).cast(_TIME)
-    )
-    return table.append_column(_FOUND, pa.array(order)).filter(pa.array(newest))
+    numbers = rows[_NUMBER]
+    made = pa.table({name: rows[name] for name in rows.column_names if name.startswith(_KEY)})
+    made = made.append_column(_FOUND, numbers).append_column(_EVENT, rows[_AT])
+    for field in OF_LOG:
+        made = made.append_column(field.name, features[field.name].take(numbers).cast(field.type))
+    if known_us is None:
+        return made
+    return made.filter(pc.less_equal(made[PUBLISHED], pa.scalar(known_us, _TIME)))
 
 
-def _newest(labels: pa.Table, rights: pa.Table) -> tuple[Ints, Ints]:
+def _newest(labels: pa.Table, features: pa.Table, choice: Choice) -> tuple[Ints, Ints]:
     """Return the numbers of labels that have a feature row, and those of these rows."""
-    labels, rights = _same_keys(labels, rights)
+    labels, features = _same_keys(labels, features)
     keys = [name for name in labels.column_names if name.startswith(_KEY)]
-    both = [stream_of(side.schema).watermark(time, 0) for side, time in ((labels, _AT), (rights, _FROM))]
-    driver = Driver(both[0].asof_join(both[1], keys, how="inner"), idle_batches=False)
-    steps = driver.send({"left": labels, "right": rights}), driver.close()
-    met = pa.concat_tables([step.results for step in steps])
+    of_features = PUBLISHED if choice.as_of == "served" else _EVENT
+    left, right = (stream_of(side.schema).watermark(time, 0) for side, time in ((labels, _AT), (features, of_features)))
+    driver = Driver(joined_with(left, right, dict(zip(keys, keys, strict=True)), choice), idle_batches=False)
+    steps = driver.send({"left": labels, "right": features}), driver.close()
+    met = pa.concat_tables([step.results.select([_NUMBER, _FOUND]) for step in steps])
+    met = met.filter(met[_FOUND].is_valid())
     return met[_NUMBER].to_numpy(), met[_FOUND].to_numpy()
 
 
