@@ -81,6 +81,8 @@ def test_f7_labels_of_unknown_and_null_keys_stay(tmp_path: Path) -> None:
 def test_f8_an_age_of_exactly_the_limit_is_too_old(tmp_path: Path) -> None:
     log = log_of(str(tmp_path), [(12, [row(10, 1)])])
     assert values(labels(19, 20, 21), log, max_age=10) == [1, None, None]
+    finer = pa.table({"card": ["a", "a"], "decided": pa.array([19_999, 20_000], pa.timestamp("us", "UTC"))})
+    assert values(finer, log, max_age=10) == [1, None]
 
 
 def test_f13_labels_unsorted_and_twice_have_each_their_row(tmp_path: Path) -> None:
