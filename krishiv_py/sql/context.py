@@ -21,7 +21,7 @@ from krishiv_py.plan.expressions.sqltext import quiet_parser
 from krishiv_py.sql.catalog import RegisteredStream, StaticTable, is_static, registered, static, unknown_sink
 from krishiv_py.sql.scope import Env
 from krishiv_py.sql.select import plan
-from krishiv_py.sql.statements import Query, explained, inserted, setting_of, statement_of, statements_of
+from krishiv_py.sql.statements import TTL_OF_SIDES, Query, explained, inserted, setting_of, statement_of, statements_of
 
 
 class SqlContext:
@@ -104,8 +104,8 @@ class SqlContext:
         ----------
         text : str
             One query over registered streams and tables; ``SET watermark.lag = INTERVAL '5' SECOND``,
-            ``SET deduplication.within = INTERVAL '10' MINUTE`` or ``SET state.ttl = INTERVAL '1' DAY``, for the next query. Or
-            ``EXPLAIN`` and a query, which uses no setting up.
+            ``SET deduplication.within = INTERVAL '10' MINUTE``, ``SET state.ttl = INTERVAL '1' DAY``, or ``state.ttl.left`` of
+            one side of a join, for the next query. Or ``EXPLAIN`` and a query, which uses no setting up.
 
         Returns
         -------
@@ -201,7 +201,8 @@ class SqlContext:
                 name: attrs.evolve(table, clock=clock) if isinstance(table, RegisteredStream) else table
                 for name, table in tables.items()
             }
-        env = Env(tables, lag_us, within_us, ttl_us)
+        left_us, right_us = (settings.get(name) for name in TTL_OF_SIDES)
+        env = Env(tables, lag_us, within_us, ttl_us, (left_us, right_us))
         planned = plan(tree, env)
         check_read(tree)
         text = tree.sql("spark")
@@ -217,6 +218,10 @@ class SqlContext:
         if env.ttl_us is not None and "state.ttl" not in env.used:
             hint = "SET it right before a query with totals, first rows or a join without a bound of time"
             raise self._dropped("state.ttl", "has no table that changes", settings, text, hint)
+        for name in TTL_OF_SIDES:
+            if settings.get(name) is not None and name not in env.used:
+                hint = "SET it right before a query that joins tables without a bound of time"
+                raise self._dropped(name, "has no join of tables", settings, text, hint)
         settings.clear()  # a query that was refused did not use it up
         return planned
 

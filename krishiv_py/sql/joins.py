@@ -343,7 +343,9 @@ def joined(
     elif version is None and _of_tables(joined_sides):
         left, right = joined_sides.left, joined_sides.right
         table = right.of_all_time(streams[1], env.lag_us)
-        made = env.with_ttl(left.of_all_time(streams[0], env.lag_us).join(table, on, how=how))
+        ttl, rows_of_all_time = env.ttl_of_sides(), left.of_all_time(streams[0], env.lag_us)
+        made = rows_of_all_time.join(table, on, how=how, ttl=ttl)
+        made = env.with_ttl(made) if ttl is None else made
     else:
         timed = [
             rows.timed(stream, env.lag_us)

@@ -20,7 +20,7 @@ from krishiv_py.plan.expressions.sqltext import is_doubled
 from krishiv_py.plan.options.query import StateTtlConfig
 from krishiv_py.plan.schema import text_or_column, unknown_field
 from krishiv_py.sql.catalog import RegisteredStream, StaticTable
-from krishiv_py.sql.statements import Query
+from krishiv_py.sql.statements import TTL_OF_SIDES, Query
 from krishiv_py.sql.windows import WINDOW_FUNCTIONS, WindowCall
 
 Role: TypeAlias = Literal["start", "end", "time", "rank"]
@@ -345,6 +345,8 @@ class Env:
         By name in small letters.
     lag_us, within_us, ttl_us : int or None
         What SET said of the watermark, of deduplication, and of how long keys of tables that change stay without a row.
+    sides_us : (int or None, int or None)
+        The same of how long rows of both sides of a join of tables stay.
     queries : mapping of str to Rows
         The queries of WITH, by name in small letters.
     used : list of str
@@ -355,12 +357,22 @@ class Env:
     lag_us: int | None = None
     within_us: int | None = None
     ttl_us: int | None = None
+    sides_us: tuple[int | None, int | None] = (None, None)
     queries: Mapping[str, Relation] = attrs.field(factory=dict)
     used: list[str] = attrs.field(factory=list)
 
     def knowing(self, name: str, rows: Relation) -> Env:
         """With one more query."""
         return attrs.evolve(self, queries={**self.queries, name.lower(): rows})
+
+    def ttl_of_sides(self) -> tuple[dt.timedelta | None, dt.timedelta | None] | None:
+        """Return how long rows of both sides of a join of tables stay; None where SET said nothing of sides."""
+        if self.sides_us == (None, None):
+            return None
+        self.used.extend(("state.ttl", *TTL_OF_SIDES))
+        given = (self.ttl_us if us is None else us for us in self.sides_us)
+        left, right = (None if us is None else dt.timedelta(microseconds=us) for us in given)
+        return left, right
 
     def with_ttl(self, table: ResultStream) -> ResultStream:
         """Return a table that changes, whose keys are forgotten after what SET said: by event time where rows have one."""

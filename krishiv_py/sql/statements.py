@@ -234,7 +234,8 @@ _SHOW: Final = (
     "GROUP BY tumble_start(ts, INTERVAL '1 minute')"
 )
 _CLOCK: Final = "watermark.clock"
-_SETTINGS: Final = ("watermark.lag", _CLOCK, "deduplication.within", "state.ttl")
+TTL_OF_SIDES: Final = ("state.ttl.left", "state.ttl.right")
+_SETTINGS: Final = ("watermark.lag", _CLOCK, "deduplication.within", "state.ttl", *TTL_OF_SIDES)
 _SET: Final = (
     "write SET watermark.lag = INTERVAL '5' SECOND, SET watermark.clock = 'row', "
     "SET deduplication.within = INTERVAL '10' MINUTE, or SET state.ttl = INTERVAL '1' DAY"

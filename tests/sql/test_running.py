@@ -154,6 +154,24 @@ def test_keys_of_a_join_are_forgotten_after_what_set_says() -> None:
     assert [row["op"] for row in gone.results.to_pylist()] == ["-D"]
 
 
+def test_rows_of_one_side_are_forgotten_after_what_set_says_of_it() -> None:
+    context, clock = _paid(), ManualClock()
+    context.sql("SET state.ttl.right = INTERVAL '1' SECOND")
+    driver = _driver(context, PAID.format("LEFT JOIN"), clock=clock)
+    driver.send({"left": [{"id": 1, "user": "a", "at": 0}], "right": [{"id": 1, "amount": 5, "at": 0}]})
+    clock.advance("5 s")
+    assert [(row["op"], row["amount"]) for row in driver.tick().results.to_pylist()] == [("-D", 5), ("+I", None)]
+    for text in ("SET state.ttl.left = INTERVAL '2' HOUR", "SET state.ttl = INTERVAL '1' DAY"):
+        context.sql(text)
+    shown = str(context.sql("EXPLAIN " + PAID.format("JOIN")))
+    assert "ttl=left 2 h, right 1 d (processing time)" in shown
+    planned = context.sql(PAID.format("JOIN"))
+    assert planned is not None and planned.explain() == shown
+    context.sql("SET state.ttl.left = INTERVAL '1' DAY")
+    with pytest.raises(PlanError, match=r"state\.ttl\.left was set, and the query has no join of tables"):
+        context.sql("SELECT user, COUNT(*) AS n FROM orders GROUP BY user")
+
+
 def test_keys_of_a_table_are_forgotten_after_what_set_says() -> None:
     context = _paid()
     for text in (
