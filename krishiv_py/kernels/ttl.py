@@ -97,7 +97,7 @@ class Expiring:
         dropped = 0 if dead is None else self._drop(bucket, dead, moment)
         sizes = done
         if dead is not None:  # what is held now, and when it is due: a step without rows fires nothing more
-            sizes = self.inner.step(bucket, [], attrs.evolve(moment, calls_triggers=False))
+            sizes = self.inner.step(bucket, [], moment.without_rows)
         wakeup = self._next_check(touched.earliest, clock)
         noted.store(bucket)
         return attrs.evolve(

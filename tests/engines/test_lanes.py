@@ -29,6 +29,7 @@ from krishiv_py import (
     StateColumns,
     Stream,
     TimeIntervalWindowOptions,
+    Trigger,
     connect,
     count,
     windows,
@@ -98,6 +99,10 @@ def timed(clock: RowsClock, rows: Stream) -> Any:
 
 def keyed(clock: RowsClock, rows: Stream) -> Any:
     return timed(clock, rows).emit("final").key_by("user")
+
+
+def by_window(clock: RowsClock, rows: Stream) -> Any:
+    return timed(clock, rows).late_rule("window").allowed_lateness(15_000)
 
 
 def other(clock: RowsClock, rows: Stream) -> Any:
@@ -192,6 +197,54 @@ KEYS_IN_LANES: Final[dict[str, Build]] = {
         keyed(c, a.with_column("gap", "v % 7 * 5000 + 1000")).late_rule("window").session_window("gap")
     ),
     "session, touching": lambda c, a, b: some(keyed(c, a).session_window(24_000, touch="merge")),
+    "capped session, rule window": lambda c, a, b: some(
+        keyed(c, a).late_rule("window").session_window(25_000, max_duration=60_000)
+    ),
+    "capped session, rule window, lateness": lambda c, a, b: some(
+        by_window(c, a).emit("final").key_by("user").session_window(25_000, max_duration=60_000)
+    ),
+    "capped session, rule window, retractions": lambda c, a, b: some(
+        by_window(c, a).emit("retractions").key_by("user").session_window(25_000, max_duration=60_000)
+    ),
+    "capped session of columns, rule window": lambda c, a, b: some(
+        keyed(c, a.with_column("gap", "v % 7 * 5000 + 1000")).late_rule("window").session_window("gap", max_duration=60_000)
+    ),
+    "capped session, touching": lambda c, a, b: some(keyed(c, a).session_window(24_000, touch="merge", max_duration=60_000)),
+    "session, rule window, each row": lambda c, a, b: some(
+        by_window(c, a).emit("retractions").trigger(Trigger.on_every_element()).key_by("user").session_window(25_000)
+    ),
+    "session, rule window, second rows": lambda c, a, b: some(
+        by_window(c, a).emit("retractions").trigger(Trigger.on_count(2)).key_by("user").session_window(25_000)
+    ),
+    "session, touching, each row": lambda c, a, b: some(
+        timed(c, a).emit("retractions").trigger(Trigger.on_every_element()).key_by("user").session_window(24_000, touch="merge")
+    ),
+    "capped session, rule window, each row": lambda c, a, b: some(
+        by_window(c, a)
+        .emit("retractions")
+        .trigger(Trigger.on_every_element())
+        .key_by("user")
+        .session_window(25_000, max_duration=60_000)
+    ),
+    "capped session, rule window, second rows": lambda c, a, b: some(
+        by_window(c, a)
+        .emit("retractions")
+        .trigger(Trigger.on_count(2))
+        .key_by("user")
+        .session_window(25_000, max_duration=60_000)
+    ),
+    "distinct sets, rule window": lambda c, a, b: some(
+        timed(c, a).late_rule("window").key_by("user").windowed_by(SlidingWindows.of("30 s").grace("5 s"))
+    ),
+    "distinct sets, rule window, retractions": lambda c, a, b: some(
+        timed(c, a).late_rule("window").emit("retractions").key_by("user").windowed_by(SlidingWindows.of("30 s").grace("5 s"))
+    ),
+    "distinct sets, forward, rule window": lambda c, a, b: some(
+        timed(c, a).late_rule("window").key_by("user").windowed_by(SlidingWindows.of("30 s", direction="forward"))
+    ),
+    "kip450": lambda c, a, b: some(
+        timed(c, a).preset("kip450").key_by("user").windowed_by(SlidingWindows.of("30 s").grace("5 s"))
+    ),
     "totals": lambda c, a, b: some(timed(c, a).key_by("user")),
 }
 """Results are functions of the lanes where the rows of a key are of one lane."""
@@ -204,6 +257,8 @@ BY_ARRIVAL: Final = (
     "session, rule window, retractions",
     "session of columns, rule window",
     "session, touching",
+    *(kind for kind in KEYS_IN_LANES if kind.startswith(("capped session", "distinct sets", "kip450"))),
+    *(kind for kind in KEYS_IN_LANES if kind.endswith(("each row", "second rows")) and kind.startswith("session")),
 )
 """Operations whose results depend on what comes between two rows, too."""
 NOT_JUDGED: Final = ("totals",)

@@ -228,12 +228,10 @@ def at_an_edge(plan: CheckedPlan, base: RunOutput, *, by_row: bool = False) -> b
     Such a row is exactly the lag behind. `by_row`: one that comes alone finds what the rows before it have left.
     """
     for stage in plan.plan.stages:
-        operation, options = stage.spec.operation, stage.spec.options
-        touching = getattr(operation, "touch", None) == "merge"
+        touching = getattr(stage.spec.operation, "touch", None) == "merge"
         if touching and stage.after:
             return True
-        alone = by_row and operation.leaves_by_key(options)
-        if touching and not alone and max(base.behind_us, 0) >= longest_lag_us(stage.spec):
+        if touching and not by_row and max(base.behind_us, 0) >= longest_lag_us(stage.spec):
             return True
     return False
 
