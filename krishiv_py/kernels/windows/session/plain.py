@@ -165,7 +165,7 @@ class _Step:
             hashes, starts = stored[HASH].to_numpy(), stored[START].to_numpy()
             within = np.zeros(len(mask), np.bool_)
             for part in np.flatnonzero(over).tolist():
-                within |= (hashes == of_part[part]) & (starts >= parts.starts[part]) & (starts <= parts.ends[part])
+                within |= (hashes == of_part[part]) & (starts >= parts.starts[part]) & (starts < parts.ends[part])
             return mask & within
 
         pool = self.waiting.remove(spans.starts, spans.ends, gone)
