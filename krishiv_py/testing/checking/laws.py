@@ -215,11 +215,11 @@ class CutLaw(Law):
 def within_lag(plan: CheckedPlan, base: RunOutput) -> bool:
     """Return whether no batch could have made a row late, or another window of it.
 
-    Sessions under ``late_rule("window")`` take a row in that is older than the watermark, and which of them are over by then
+    Windows whose state refuses rows take one in that is older than the watermark, and which of them are over by then
     depends on batches.
     """
-    moving = any(s.spec.operation.moves and s.spec.options.late_rule == "window" for s in plan.plan.stages)
-    return not base.late_by_time and not (moving and base.behind) and not at_an_edge(plan, base)
+    by_state = any(s.spec.operation.late_by == "state" and s.spec.options.late_rule == "window" for s in plan.plan.stages)
+    return not base.late_by_time and not (by_state and base.behind) and not at_an_edge(plan, base)
 
 
 def at_an_edge(plan: CheckedPlan, base: RunOutput, *, by_row: bool = False) -> bool:
