@@ -437,13 +437,13 @@ def test_a_session_stays_that_begins_where_another_one_leaves() -> None:
     assert windows_of(steps) == [(0, 25, 1), (25, 55, 2), (60, 85, 1)]
 
 
-@pytest.mark.parametrize("most", [{}, {"max_duration": "10 minutes"}])
+@pytest.mark.parametrize("most", [None, "10 minutes"])
 @pytest.mark.parametrize("trigger", [Trigger(), Trigger.on_every_element()])
-def test_a_row_is_in_one_session_where_lanes_share_a_key(trigger: Trigger, most: dict[str, str]) -> None:
+def test_a_row_is_in_one_session_where_lanes_share_a_key(trigger: Trigger, most: str | None) -> None:
     """The first lane is ahead: at its late row (50) the session of 100 leaves, at that of the second (45) the one of 60."""
     one, two = stream_of(LEFT), stream_of(LEFT)
     timed_rows = union_of({"one": one, "two": two}).watermark("at", LAG, clock="row").late_rule("window").trigger(trigger)
-    plan = timed_rows.emit("retractions").key_by("user").session_window("25 s", **most).agg(count())
+    plan = timed_rows.emit("retractions").key_by("user").session_window("25 s", max_duration=most).agg(count())
     driver = Driver(plan)
     steps = [driver.send({"one": seconds(100, 200, 50), "two": seconds(60, 90, 130, 45)}), driver.close()]
     rows = folded(CheckedPlan.of(plan).stage, [row for step in steps for row in step.results.to_pylist()])

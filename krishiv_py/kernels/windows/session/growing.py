@@ -658,13 +658,7 @@ class _Step(BucketVisit):
         tracks = follow(elements, touching=self.op.rows.touching)
         held = session_arrays(page.held, self.op.entries.partials, discarding=self.op.discarding)
         replay = RowReplay(
-            self.op.layout,
-            rows,
-            held,
-            tracks,
-            trigger=self.trigger,
-            watermark_us=self.passed_us,
-            discarding=self.op.discarding,
+            self.op.layout, rows, held, tracks, trigger=self.trigger, watermark_us=self.passed_us, discarding=self.op.discarding
         )
         sessions, firings = replay.run()
         now = _open(elements, tracks, page.held[NEWEST].to_numpy() if self.question is not None else None)
