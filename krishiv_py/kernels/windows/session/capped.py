@@ -14,7 +14,7 @@ each key. A queue of small entries says when a key is due.
 Cost of a batch: proportional to what it brings, and to the rows held for keys of which a session is due or a row is out of
 order behind the watermark; the log is read as :mod:`~krishiv_py.kernels.state.window_log` reads: by pieces that may hold a
 wanted key. Rows held for a key are at most those of its open sessions, which `max_duration` and the lateness bound. A row that
-comes alone reads the rows that wait up to what it is classified by, of all keys: how many follows from how far its lane is ahead.
+comes alone reads the rows of all keys that wait up to what it is classified by: the more, the further its lane is ahead.
 
 Rows that come together, none of which divides others again: each takes its session one step on (SEMANTICS §3.3, §5.2).
 
