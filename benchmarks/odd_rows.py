@@ -106,7 +106,7 @@ def measure(decoder: str, kind: str) -> str:
     clean = [clean_row(i) for i in range(ROWS)]
     every = [kinds[kind](clean_row(i)) if kind != "mix" else _mixed(kinds, i)(clean_row(i)) for i in range(ROWS)]
     if decoder in ("messages", "lines"):
-        longer = max(map(len, filter(None, every))) - max(map(len, clean)) if kind != "mix" else 0
+        longer = max(map(len, filter(None, every)), default=0) - max(map(len, clean)) if kind != "mix" else 0
         if longer > len(clean[0]):
             clean = [text.replace(b"{", b'{"q": "%s", ' % (b"x" * longer), 1) for text in clean]
     some = [every[i] if i % 100 == 7 else one for i, one in enumerate(clean)]

@@ -12,7 +12,7 @@ import itertools
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
@@ -24,7 +24,17 @@ import pyarrow.json as pj
 
 from krishiv_py.connectors.fit import FILE, fit
 from krishiv_py.connectors.json_shapes import RowShape, shape
-from krishiv_py.connectors.json_values import LEVELS, ObjectNames, RepeatingObject, column, is_too_deep, values_of, written
+from krishiv_py.connectors.json_values import (
+    LEVELS,
+    TWICE,
+    JsonObject,
+    column,
+    is_too_deep,
+    names_and_values,
+    places_of,
+    values_of,
+    written,
+)
 from krishiv_py.functions.computing.text import flags
 from krishiv_py.functions.computing.values import Mask
 
@@ -39,7 +49,6 @@ _AT_A_TIME: Final = 8_192
 """The values of so many texts are in memory."""
 _OBJECTS: Final = 256
 """So many objects are in memory: the cache of a processor holds them, and the search for garbage looks at each."""
-_OBJECT_CLASSES: Final[frozenset[type]] = frozenset((dict, RepeatingObject))
 _PART: Final = 2_048
 """So many rows are read again at a time where Arrow refuses rows that look like rows."""
 _LONG_LINE: Final = 2 * LEVELS
@@ -88,6 +97,25 @@ class JsonRows:
     bad: list[tuple[int, str]]
 
 
+@attrs.frozen(eq=False)
+class _NamesUse:
+    """Holds what objects with some names are to the columns.
+
+    Attributes
+    ----------
+    values_of : callable
+        From the values of an object to those of the columns.
+    twice : tuple of str
+        The columns that are there twice.
+    strange : str
+        Why an object with such names is no row; empty if it may be one.
+    """
+
+    values_of: Callable[[tuple[Any, ...]], Sequence[Any]]
+    twice: tuple[str, ...]
+    strange: str
+
+
 @attrs.define(eq=False)
 class JsonLines:
     """Reads one file, or the texts of one source.
@@ -129,8 +157,12 @@ class JsonLines:
             piece = texts[begin : begin + size]
             batch = None if self._odd else self._whole(piece)
             part = self._apart(texts[begin:]) if batch is None else JsonRows(batch, np.arange(len(piece)), [])
-            parts.append(JsonRows(part.batch, part.places + begin, [(i + begin, why) for i, why in part.bad]))
+            if begin:
+                part = JsonRows(part.batch, part.places + begin, [(i + begin, why) for i, why in part.bad])
+            parts.append(part)
             begin, size = begin + (len(texts) if batch is None else size), size * _GROWTH
+        if len(parts) == 1:
+            return parts[0]
         batch = _one_batch([part.batch for part in parts])
         return JsonRows(batch, np.concatenate([part.places for part in parts]), [bad for part in parts for bad in part.bad])
 
@@ -189,7 +221,9 @@ class JsonLines:
         self._odd |= len(odd) > 0
         alone = self.one_by_one(list(itertools.compress(texts, ~likely)))
         places = odd[alone.places]
-        bad = list(zip(odd[[i for i, _ in alone.bad]].tolist(), [why for _, why in alone.bad], strict=True))
+        bad = alone.bad
+        if len(odd) < len(texts):
+            bad = list(zip(odd[[i for i, _ in bad]].tolist(), [why for _, why in bad], strict=True))
         if not len(places):
             return JsonRows(batch, np.flatnonzero(likely), bad)
         if not batch.num_rows:
@@ -302,9 +336,10 @@ class JsonLines:
         columns: dict[str, list[Any]] = {name: [] for name in self.schema.names}
         twice: dict[str, dict[int, str]] = {name: {} for name in self.schema.names}
         reasons, bad, places = dict[int, str](), dict[int, str](), list[int]()
+        use_of = functools.cache(self._use)  # most objects have the names of one before
         for begin in range(0, len(texts), _OBJECTS):
             rows, their_places = self._objects(texts[begin : begin + _OBJECTS], begin, bad)
-            self._take_apart(rows, columns, twice, reasons)
+            self._take_apart(rows, columns, use_of, twice, reasons)
             places += their_places
         arrays = []
         for (name, values), field in zip(columns.items(), self.schema, strict=True):
@@ -321,21 +356,23 @@ class JsonLines:
             batch, every = batch.filter(pa.array(kept)), every[kept]
         return JsonRows(batch, every, [(i, bad[i]) for i in sorted(bad)])
 
-    def _objects(self, texts: Sequence[bytes], begin: int, bad: dict[int, str]) -> tuple[list[dict[str, Any]], Sequence[int]]:
+    def _objects(self, texts: Sequence[bytes], begin: int, bad: dict[int, str]) -> tuple[list[JsonObject], Sequence[int]]:
         """Return the objects of texts that are from a place on, and the places; `bad` gets why others are none."""
         values, problems = values_of(texts)
-        bad.update((begin + i, why) for i, why in problems.items())
-        if _OBJECT_CLASSES.issuperset(map(type, values)):
+        bad.update(zip([begin + i for i in problems], problems.values(), strict=True))
+        if len(problems) == len(values):
+            return [], ()
+        if set(map(type, values)) <= {tuple}:
             return values, range(begin, begin + len(values))
-        rows: list[dict[str, Any]] = []
+        rows: list[JsonObject] = []
         places: list[int] = []
         for i, value in enumerate(values, begin):
-            if isinstance(value, dict):
+            if type(value) is tuple:
                 rows.append(value)
                 places.append(i)
-            elif i in bad:
+            elif value is None and i in bad:
                 continue
-            elif not self.as_written and type(value) is list and value and all(isinstance(one, dict) for one in value):
+            elif not self.as_written and type(value) is list and set(map(type, value)) == {tuple}:
                 rows += value
                 places += [i] * len(value)
             else:
@@ -344,55 +381,44 @@ class JsonLines:
 
     def _take_apart(
         self,
-        rows: Sequence[dict[str, Any]],
+        rows: Sequence[JsonObject],
         columns: dict[str, list[Any]],
+        use_of: Callable[[tuple[str, ...]], _NamesUse],
         twice: dict[str, dict[int, str]],
         reasons: dict[int, str],
     ) -> None:
         """Add the values of objects to `columns`; `twice` and `reasons` get why some are no rows, by their places there."""
-        known, first = frozenset(self.known), columns[self.schema.names[0]]
-        begin = len(first)
-        for values, of_rows in zip(columns.values(), _values_by_name(rows, list(columns)), strict=True):
-            values += of_rows
-        empty = [i for i, value in enumerate(first[begin:]) if value is None and known.isdisjoint(rows[i])]
-        self._look_up(rows, columns, begin, twice)
-        for name in (field.name for field in self.schema if pa.types.is_string(field.type)):
-            columns[name][begin:] = written(columns[name][begin:])
+        begin, alike = len(columns[self.schema.names[0]]), _alike(rows)
+        taken: Iterable[Sequence[Any] | None]
+        if alike is None:
+            found = list(map(names_and_values, rows))
+            used = [use_of(names) for names, _ in found]
+            taken = zip(*[use.values_of(values) for use, (_, values) in zip(used, found, strict=True)], strict=True)
+        else:
+            used = [use_of(alike[0])] * len(rows)
+            taken = used[0].values_of(alike[1])
+        for field, of_column, of_rows in zip(self.schema, columns.values(), taken, strict=bool(rows)):
+            values = [None] * len(rows) if of_rows is None else of_rows
+            of_column += written(values) if pa.types.is_string(field.type) else values
+        for use in {use for use in used if use.twice or use.strange}:
+            places = [i for i, other in enumerate(used, begin) if other is use]
+            for name in use.twice:
+                twice[name].update(dict.fromkeys(places, f"column {name!r} appears twice"))
+            if use.strange:
+                reasons.update(dict.fromkeys(places, use.strange))
+
+    def _use(self, names: tuple[str, ...]) -> _NamesUse:
+        """Return what objects with such names are."""
+        places = places_of(names, self.schema.names, self.as_written)
+        spelt, known = set(names), set(self.known)
         if not self.as_written:
-            small = frozenset(map(str.lower, known))
-            has_none = functools.cache(lambda names: small.isdisjoint(map(str.lower, names)))
-            empty = [i for i in empty if has_none(tuple(rows[i]))]
-        reasons.update((begin + i, self._strange(rows[i])) for i in empty)
-
-    def _look_up(
-        self, rows: Sequence[dict[str, Any]], columns: dict[str, list[Any]], begin: int, twice: dict[str, dict[int, str]]
-    ) -> None:
-        """Put values in `columns` whose names are spelt otherwise; `twice` gets which objects have a wanted name twice."""
-        if self.as_written and RepeatingObject not in set(map(type, rows)):
-            return
-        wanted, texts = frozenset(columns), {name: f"column {name!r} appears twice" for name in columns}
-        of_names: dict[tuple[str, ...], list[tuple[str, str | None]]] = {}  # most objects have the names of one before
-        for i, row in enumerate(rows, begin):
-            for name in wanted & row.repeated if type(row) is RepeatingObject else ():
-                columns[name][i] = None
-                twice[name][i] = texts[name]
-            if self.as_written or wanted <= row.keys():
-                continue
-            names = tuple(row)
-            spellings = None if type(row) is RepeatingObject else of_names.get(names)
-            if spellings is None:
-                spellings = _other_spellings(row, wanted)
-                if type(row) is not RepeatingObject:
-                    of_names[names] = spellings
-            for name, spelling in spellings:
-                if spelling is None:
-                    twice[name][i] = texts[name]
-                else:
-                    columns[name][i] = row[spelling]
-
-    def _strange(self, each: Mapping[str, Any]) -> str:
-        has = ", ".join(list(each)[:20]) or "nothing"
-        return f"none of the columns {', '.join(self.known[:20])}; it has: {has}"
+            spelt, known = set(map(str.lower, names)), set(map(str.lower, self.known))
+        strange = ""
+        if known.isdisjoint(spelt):
+            has = ", ".join(list(dict.fromkeys(names))[:20]) or "nothing"
+            strange = f"none of the columns {', '.join(self.known[:20])}; it has: {has}"
+        twice = tuple(name for name, place in zip(self.schema.names, places, strict=True) if place == TWICE)
+        return _NamesUse(_getter(places), twice, strange)
 
     def _spelt(self, block: bytes) -> dict[str, str] | None:
         """Return how a block spells each column; None if it may be in more than one way, which only reading by line shows."""
@@ -606,24 +632,22 @@ def _fast_type(type_: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def _values_by_name(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> Iterable[Sequence[Any]]:
-    """Return the values that objects have for each of some names, None where an object has no such name."""
-    if len(names) > 1 and rows:
-        try:
-            return zip(*map(operator.itemgetter(*names), rows), strict=True)
-        except KeyError:  # most objects have all names, and then one call an object is enough
-            pass
-    return ([row.get(name) for row in rows] for name in names)
+def _alike(rows: Sequence[JsonObject]) -> tuple[tuple[str, ...], tuple[list[Any], ...]] | None:
+    """Return the names that all objects have, and for each name the values of all; None where they have not the same names."""
+    width = len(rows[0]) if rows else 0
+    if not width or set(map(len, rows)) != {width}:
+        return None
+    flat = list(itertools.chain.from_iterable(itertools.chain.from_iterable(rows)))
+    names = flat[: 2 * width : 2]
+    if flat[::2] != names * len(rows):
+        return None
+    return tuple(names), tuple(flat[place :: 2 * width] for place in range(1, 2 * width, 2))
 
 
-def _other_spellings(row: dict[str, Any], wanted: Set[str]) -> list[tuple[str, str | None]]:
-    """Return the wanted names that an object spells in another case, with its spelling; None for a name that it has twice."""
-    names, found = ObjectNames(row, as_written=False), list[tuple[str, str | None]]()
-    for name in wanted - row.keys():
-        try:
-            spelling = names.spelling(name)
-        except ValueError:
-            found.append((name, None))
-        else:
-            found += [(name, spelling)] if spelling is not None else []
-    return found
+def _getter(places: Sequence[int]) -> Callable[[tuple[Any, ...]], Sequence[Any]]:
+    """Return a function from the values of an object to those at some places, None where there is no place."""
+    if len(places) == 1:
+        place = places[0]
+        return lambda values: (None if place < 0 else values[place],)
+    getter = operator.itemgetter(*[max(place, -1) for place in places])
+    return getter if min(places) >= 0 else lambda values: getter((*values, None))

@@ -10,10 +10,10 @@ import functools
 import itertools
 import json
 import math
-import operator
 import re
 import struct
-from collections.abc import Callable, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from json.encoder import encode_basestring
 from typing import Any, Final, TypeAlias
 
@@ -71,73 +71,40 @@ INTEGERS: Final = {
 }
 
 
-class RepeatingObject(dict[str, Any]):
-    """An object in which a name appears twice; it has the last value of each."""
-
-    __slots__ = ("repeated",)
-    repeated: set[str]
-    """The names that appear twice."""
+JsonObject: TypeAlias = tuple[tuple[str, Any], ...]
+"""An object is the pairs of its names and values, as they are written; so nothing is lost of one that has a name twice."""
+MISSING: Final = -1
+TWICE: Final = -2
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of the pairs as they were written."""
-    plain = dict(pairs)
-    if len(plain) == len(pairs):
-        return plain
-    repeating = RepeatingObject(plain)
-    repeating.repeated = _repeated(pairs, plain)
-    return repeating
+def places_of(names: Sequence[str], wanted: Iterable[str], as_written: bool) -> list[int]:
+    """Return the place of each wanted name among those of an object.
+
+    It is found as it is written, else (unless `as_written`) in another case. It is ``MISSING``, or ``TWICE`` where an object
+    has it so, or in two other cases.
+    """
+    at = {name: place for place, name in enumerate(names)}
+    again = (
+        frozenset(name for name, number in Counter(names).items() if number > 1) if len(at) < len(names) else frozenset[str]()
+    )
+    by_small: dict[str, list[str]] = {}
+    if not as_written and not at.keys() >= set(wanted := list(wanted)):
+        for name in at:
+            by_small.setdefault(name.lower(), []).append(name)
+    places = []
+    for name in wanted:
+        same = [name] if name in at else by_small.get(name.lower(), [])
+        twice = len(same) > 1 or not again.isdisjoint(same)
+        places.append(TWICE if twice else at[same[0]] if same else MISSING)
+    return places
 
 
-def _repeated(pairs: list[tuple[str, Any]], names: dict[str, Any]) -> set[str]:
-    """Return the names that some pairs have twice."""
-    if len(pairs) == len(names) + 1:  # the first one that is not the next of the names
-        for (name, _), next_name in zip(pairs, names, strict=False):
-            if name != next_name:
-                return {name}
-        return {pairs[-1][0]}
-    seen, again = set[str](), set[str]()
-    for name, _ in pairs:
-        (again if name in seen else seen).add(name)
-    return again
+def names_and_values(json_object: JsonObject) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Return the names of an object, and the values."""
+    return tuple(zip(*json_object)) or ((), ())  # type: ignore[return-value]  # noqa: B905  # all are pairs
 
 
-class ObjectNames:
-    """Finds the values of an object by name: as it is written, else (unless `as_written`) in another case."""
-
-    def __init__(self, json_object: dict[str, Any], as_written: bool) -> None:
-        self._object, self._as_written = json_object, as_written
-        self._repeated: Set[str] = json_object.repeated if isinstance(json_object, RepeatingObject) else frozenset()
-
-    @functools.cached_property
-    def _by_small(self) -> dict[str, list[str]]:
-        names: dict[str, list[str]] = {}
-        for name in () if self._as_written else self._object:
-            names.setdefault(name.lower(), []).append(name)
-        return names
-
-    def spelling(self, name: str) -> str | None:
-        """Return how the object spells a name; None if it is missing.
-
-        Raises
-        ------
-        ValueError
-            When it appears twice.
-        """
-        same: Sequence[str] = (name,) if name in self._object else self._by_small.get(name.lower(), ())
-        if len(same) > 1 or not self._repeated.isdisjoint(same):
-            raise ValueError(f"{name!r} appears twice")
-        return same[0] if same else None
-
-
-_KINDS: Final[dict[type, str]] = {
-    bytes: "a number",
-    str: "a text",
-    bool: "a boolean",
-    list: "a list",
-    dict: "an object",
-    RepeatingObject: "an object",
-}
+_KINDS: Final[dict[type, str]] = {bytes: "a number", str: "a text", bool: "a boolean", list: "a list", tuple: "an object"}
 """JSON values in words: a number is the bytes in which it was written."""
 
 
@@ -145,7 +112,7 @@ _KINDS: Final[dict[type, str]] = {
 def converter(type_: pa.DataType, as_written: bool) -> Callable[[Any], Any]:
     """Return a function from JSON values (never null) to Python values that Arrow takes for the type; it raises ValueError.
 
-    Fields of objects are found as columns are: by their names `as_written`, or in another case too (:class:`ObjectNames`).
+    Fields of objects are found as columns are: by their names `as_written`, or in another case too (:func:`places_of`).
     """
     is_ = pa.types
     if is_.is_boolean(type_):
@@ -217,30 +184,36 @@ def _encodable(text: str) -> str:
 
 _PLAIN: Final = frozenset((str, bytes, type(None)))
 _WORDS: Final = {True: "true", False: "false", None: "null"}
-_ASCII: Final[Callable[[Any], str]] = operator.methodcaller("decode", "ascii")
-_WRITERS: Final[dict[type, Callable[[Any], str]]] = {
-    bytes: _ASCII,
-    str: encode_basestring,
-    bool: _WORDS.__getitem__,
-    type(None): _WORDS.__getitem__,
-}
 
 
 def _written(value: Any) -> str:
-    writer = _WRITERS.get(type(value))
-    if writer is not None:
-        return writer(value)
-    if type(value) is list:
-        if value and type(value[0]) is bytes:  # most lists that begin with a number have numbers alone
-            try:
-                return f"[{b','.join(value).decode()}]"
-            except TypeError:
-                pass
-        return f"[{','.join([_WRITERS.get(type(one), _written)(one) for one in value])}]"
+    return _WRITERS[type(value)](value)
+
+
+def _written_list(values: list[Any]) -> str:
+    if values and type(values[0]) is bytes:  # most lists that begin with a number have numbers alone
+        try:
+            return f"[{b','.join(values).decode()}]"
+        except TypeError:
+            pass
+    return f"[{','.join([_WRITERS[type(one)](one) for one in values])}]"
+
+
+def _written_object(pairs: JsonObject) -> str:
     parts = []
-    for name, one in value.items():
-        parts.append(f"{encode_basestring(name)}:{_WRITERS.get(type(one), _written)(one)}")
+    for name, one in pairs:
+        parts.append(f"{encode_basestring(name)}:{_WRITERS[type(one)](one)}")
     return f"{{{','.join(parts)}}}"
+
+
+_WRITERS: Final[dict[type, Callable[[Any], str]]] = {
+    bytes: bytes.decode,
+    str: encode_basestring,
+    bool: _WORDS.__getitem__,
+    type(None): _WORDS.__getitem__,
+    list: _written_list,
+    tuple: _written_object,
+}
 
 
 def written(values: Sequence[Any]) -> list[Any]:
@@ -273,16 +246,14 @@ def _list(type_: pa.DataType, as_written: bool, value: Any) -> list[Any]:
 
 
 def _struct(type_: pa.DataType, as_written: bool, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
+    if type(value) is not tuple:
         return dict(_refuse(value, type_))
-    names = ObjectNames(value, as_written)
+    names, values = names_and_values(value)
     fields = {}
-    for field in type_:
-        try:
-            spelling = names.spelling(field.name)
-        except ValueError as problem:
-            raise ValueError(f"field {problem}") from problem
-        one = None if spelling is None else value[spelling]
+    for field, place in zip(type_, places_of(names, [field.name for field in type_], as_written), strict=True):
+        if place == TWICE:
+            raise ValueError(f"field {field.name!r} appears twice")
+        one = None if place == MISSING else values[place]
         try:
             fields[field.name] = None if one is None else converter(field.type, as_written)(one)
         except ValueError as problem:
@@ -291,18 +262,20 @@ def _struct(type_: pa.DataType, as_written: bool, value: Any) -> dict[str, Any]:
 
 
 def _map(type_: pa.DataType, as_written: bool, value: Any) -> list[tuple[Any, Any]]:
-    if not isinstance(value, dict):
+    if type(value) is not tuple:
         return list(_refuse(value, type_))
-    if isinstance(value, RepeatingObject):
+    names, values = names_and_values(value)
+    if len(set(names)) < len(names):
         raise ValueError("a key of the map occurs twice")
     item = converter(type_.item_type, as_written)
+    items = [None if one is None else item(one) for one in values]
     if pa.types.is_binary(type_.key_type):
-        return [(_other(type_.key_type, k), None if v is None else item(v)) for k, v in value.items()]
+        return list(zip([_other(type_.key_type, name) for name in names], items, strict=True))
     try:
-        keys = pa.array(list(value), pa.string()).cast(type_.key_type).to_pylist()
+        keys = pa.array(names, pa.string()).cast(type_.key_type).to_pylist()
     except pa.ArrowInvalid:
         keys = list(_refuse(value, type_))
-    return [(k, None if v is None else item(v)) for k, v in zip(keys, value.values(), strict=True)]
+    return list(zip(keys, items, strict=True))
 
 
 def _other(type_: pa.DataType, value: Any) -> Any:
@@ -321,13 +294,14 @@ def _other(type_: pa.DataType, value: Any) -> Any:
 
 
 _FEW: Final = 250
-Scan: TypeAlias = "Callable[[str, int], tuple[Any, int]]"
-_DECODER: Final = json.JSONDecoder(
-    parse_int=str.encode, parse_float=str.encode, parse_constant=str.encode, object_pairs_hook=_object
-)
-_SCAN: Final[Scan] = getattr(_DECODER, "scan_once")  # noqa: B009  # which has no type
-"""Reads one value of a text: one for all texts, as to make one costs more than to read a row."""
+_Scan: TypeAlias = "Callable[[str, int], tuple[Any, int]]"
+"""Reads one value of a text, from a place on; it returns its end, too."""
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
+_DECODER: Final = json.JSONDecoder(
+    parse_int=str.encode, parse_float=str.encode, parse_constant=str.encode, object_pairs_hook=tuple
+)
+_SCAN: Final[_Scan] = getattr(_DECODER, "scan_once")  # noqa: B009  # which has no type
+"""One for all texts, as to make one costs more than to read a row; a hook in Python would cost as much as the rest."""
 
 
 LEVELS: Final = 300
@@ -336,16 +310,23 @@ _TOO_DEEP: Final = "nested too deeply"
 _STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.?[^"\\]*)*(?:"|\Z)', re.DOTALL)
 """Texts of JSON; it always finds an end, so none is read twice."""
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
-_STEPS: Final = np.array([1 if byte in b"[{" else -1 for byte in range(256)], np.int8)
+_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_STEPS_AT_A_TIME: Final = 1_024
 
 
 def is_too_deep(text: bytes) -> bool:
     """Return whether values of a text lie deeper in each other than `LEVELS`."""
     if len(text) <= LEVELS or len(text.translate(None, _NO_BRACKETS)) <= LEVELS:
         return False
-    brackets = _STRINGS.sub(b"", text).translate(None, _NO_BRACKETS)
-    depths = np.cumsum(_STEPS[np.frombuffer(brackets, np.uint8)], dtype=np.int64)
-    return bool(depths.max(initial=0) > LEVELS)
+    outside = _STRINGS.sub(b"", text) if b"\\" in text else b"".join(text.split(b'"')[::2])
+    steps = np.frombuffer(outside.translate(_STEPS, _NO_BRACKETS), np.int8)
+    depth = 0
+    for begin in range(0, len(steps), _STEPS_AT_A_TIME):
+        depths = depth + np.cumsum(steps[begin : begin + _STEPS_AT_A_TIME], dtype=np.int64)
+        if depths.max() > LEVELS:
+            return True
+        depth = int(depths[-1])
+    return False
 
 
 def values_of(raws: Sequence[bytes]) -> tuple[list[Any], dict[int, str]]:
@@ -365,8 +346,9 @@ def values_of(raws: Sequence[bytes]) -> tuple[list[Any], dict[int, str]]:
             if len(found) < len(texts):  # no value begins where one was expected, maybe after blanks
                 found.append(_after_all_blanks(texts[len(found)]))
         except (ValueError, RecursionError) as problem:
-            problems[len(found)] = reason(problem)
-            found.append((None, len(texts[len(found)])))
+            place = len(found)
+            problems[place] = reason(problem)
+            found.append((None, len(texts[place])))
     values = [value for value, _ in found]
     ends = [end for _, end in found]
     if ends != list(map(len, texts)):
@@ -394,11 +376,11 @@ def _decoded(raws: Sequence[bytes], problems: dict[int, str]) -> list[str]:
 
 def _after_all_blanks(text: str) -> tuple[Any, int]:
     if text.startswith("\ufeff"):
-        raise json.JSONDecodeError("Unexpected UTF-8 BOM (decode using utf-8-sig)", text, 0)
+        raise ValueError(_incomplete("Unexpected UTF-8 BOM (decode using utf-8-sig)", 0))
     try:
         return _SCAN(text, _after_blanks(text, 0))
     except StopIteration as problem:
-        raise json.JSONDecodeError("Expecting value", text, problem.value) from None
+        raise ValueError(_incomplete("Expecting value", problem.value)) from None
 
 
 def _after_blanks(text: str, begin: int) -> int:
@@ -533,6 +515,9 @@ def _together(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, list
         return pa.array(values, type_), [], []
     if len(values) < _FEW and not pa.types.is_timestamp(type_):  # each alone is made before a pattern is ready
         return pa.nulls(len(values), type_), [i for i, value in enumerate(values) if value is not None], []
+    numbers = _numbers(values, ways[0].casts) if kinds == {bytes} and ways and ways[0].kinds == (bytes,) else None
+    if numbers is not None:
+        return numbers, [], []
     made, wrong = pa.nulls(len(values), type_), np.zeros(len(values), np.bool_)
     rest = np.ones(len(values), np.bool_)
     if len(kinds) < len(every_kind):
@@ -566,6 +551,19 @@ def _together(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, list
             far = [i for i in np.flatnonzero(rest).tolist() if type(values[i]) is bytes and _too_far(values[i])]
             wrong[far] = True
     return made, np.flatnonzero(rest & ~wrong).tolist(), np.flatnonzero(wrong).tolist()
+
+
+def _numbers(texts: Sequence[Any], casts: Sequence[pa.DataType]) -> pa.Array | None:
+    """Return numbers as they were written as numbers, and nulls; None where one is none of the type, or not finite."""
+    array = pa.array(texts, pa.string())
+    for cast in casts:
+        try:
+            array = array.cast(cast, safe=not pa.types.is_float32(cast))
+        except pa.ArrowInvalid:
+            return None
+        if pa.types.is_float64(cast) and not pc.all(pc.is_finite(array)).as_py():
+            return None
+    return array
 
 
 def _too_far(number: bytes) -> bool:

@@ -256,7 +256,6 @@ class StageOperator:
         self.late_by_batch_before = spec.options.late_by_batch_before
         self.stateless = spec.operation.nature.stateless
         self.takes_turns = spec.watermark.by_row and spec.operation.takes_turns(spec.options)
-        self.leaves_by_key = spec.operation.leaves_by_key(spec.options)
 
     @property
     def layout(self) -> Layout:
@@ -296,18 +295,19 @@ class StageOperator:
         return StageOutput(step.results, late, counted, step, moment)
 
     def _in_turns(self, bucket: Bucket, chunks: Sequence[pa.Table], moment: Moment) -> StepResult:
-        """Fold chunks in one after the other: before a row that comes alone fires what the rows before it have made over."""
-        step: StepResult | None = None
-        for chunk in chunks:
-            mark = (chunk.schema.metadata or {}).get(_TURN)
-            of_chunk = moment
-            if mark is not None and self.leaves_by_key:
-                of_chunk = attrs.evolve(moment, alone_us=int(mark))
-            elif mark is not None and int(mark) > moment.watermark_us:
-                of_chunk = moment = attrs.evolve(moment, watermark_us=int(mark))
-            one = self.operator.step(bucket, [chunk], of_chunk)
-            step = one if step is None else _one_after_the_other(step, one)
-        assert step is not None
+        """Fold chunks in one after the other: before a row that comes alone fires what the rows before it have made over.
+
+        Only its key is looked at then, so a step for all keys is the last one.
+        """
+        marks = [(chunk.schema.metadata or {}).get(_TURN) for chunk in chunks]
+        turns = [
+            ([chunk], moment if mark is None else attrs.evolve(moment, alone_us=int(mark)))
+            for chunk, mark in zip(chunks, marks, strict=True)
+        ]
+        first, *others = turns if marks[-1] is None else [*turns, ([], moment)]
+        step = self.operator.step(bucket, *first)
+        for turn in others:
+            step = _one_after_the_other(step, self.operator.step(bucket, *turn))
         return step
 
 

@@ -208,6 +208,16 @@ class Moment:
         return (self.watermark_us, *self.others)
 
     @property
+    def without_rows(self) -> Moment:
+        """The moment for a step without rows next to one with some."""
+        return attrs.evolve(self, calls_triggers=False, alone_us=None)
+
+    @property
+    def classified_us(self) -> int:
+        """Return the watermark that the rows of the step are classified by."""
+        return self.watermark_us if self.alone_us is None else max(self.watermark_us, self.alone_us)
+
+    @property
     def late_moment(self) -> Moment:
         """The moment for rows that are classified by the batch before."""
         if self.before is None:

@@ -133,10 +133,10 @@ class Expiring:
         dead = None
         if clock is not None and clock not in (UNSET, END_OF_TIME) and touched.any and self._due(noted, clock):
             dead = touched.expired(clock)
-        dropped = 0 if dead is None else self._drop(bucket, dead, moment)
+        dropped = 0 if dead is None else self._drop(bucket, dead, moment.without_rows)
         sizes = done
         if dead is not None:  # what is held now, and when it is due: a step without rows fires nothing more
-            sizes = self.inner.step(bucket, [], attrs.evolve(moment, calls_triggers=False))
+            sizes = self.inner.step(bucket, [], moment.without_rows)
         wakeup = self._next_check(touched.earliest, clock)
         noted.store(bucket)
         return attrs.evolve(

@@ -197,7 +197,7 @@ class PunctualOperator(WrappingOperator):
         moved = moment.watermark_us > last.stepped_at or lateness_us < last.stepped_late
         _StepProgress(moment.watermark_us, lateness_us).store(bucket)
         first = moved and any(c.num_rows for c in chunks)
-        over = self.inner.step(bucket, [], attrs.evolve(moment, calls_triggers=False)) if first else None
+        over = self.inner.step(bucket, [], moment.without_rows) if first else None
         done = self.inner.step(bucket, chunks, moment)
         if over is None:
             return done

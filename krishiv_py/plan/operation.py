@@ -261,13 +261,10 @@ class Operation:
     def takes_turns(self, options: QueryOptions) -> bool:
         """Return whether it matters to a row behind the watermark of those before what has left state by then.
 
-        With the row clock such rows come one by one.
+        With the row clock such rows come one by one. Before each, the windows of its key leave that are over by then; those of
+        other keys may be of lanes that are behind.
         """
         return self.late_by == "state" and options.late_rule == "window"
-
-    def leaves_by_key(self, options: QueryOptions) -> bool:
-        """Return whether before a row that comes alone only windows of its key leave, so that lanes do not meddle."""
-        return False
 
     def row_by_row(self, options: QueryOptions) -> Operation:
         """Return the operation as it runs where each row is classified by those before it (SEMANTICS §2.8).

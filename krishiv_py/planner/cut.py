@@ -175,17 +175,6 @@ def _in_lanes(mark: AnyWatermarkSpec, inputs: tuple[Branch, ...]) -> tuple[Branc
     return tuple(attrs.evolve(b, spec=attrs.evolve(b.spec, stream=b.name or "")) if several else b for b in inputs)
 
 
-def _check_turns(spec: OperatorSpec, inputs: Sequence[Branch]) -> None:
-    """Refuse windows whose state judges rows of several lanes: each has a time of its own, and state has one."""
-    lanes = len(inputs) > 1 or any(b.source.partitioned for b in inputs) or spec.source_column is not None
-    options, operation = spec.options, spec.operation
-    if lanes and options.late_rule == "window" and operation.takes_turns(options) and not operation.leaves_by_key(options):
-        got = f'late_rule("window") over {spec.operation.describe()}, of several lanes'
-        then = "what has left would depend on which lane came first"
-        hint = 'leave late_rule out, or write clock="batch"'
-        raise PlanError('clock="row" judges each row by its lane', got=got, then=then, hint=hint)
-
-
 def stages_for(node: Stage, late: LateColumns | None = None, after: Sequence[Prefix] = ()) -> tuple[StagePlan, ...]:
     """Check the stages of a logical plan.
 
@@ -266,7 +255,6 @@ class _Graph:
         inputs = tuple(attrs.evolve(b, after=numbers.get(b.name)) for b in branches(spec, source_of(node.input)))
         if spec.watermark.by_row:
             inputs = _in_lanes(spec.watermark, inputs)
-            _check_turns(spec, inputs)
         reads = any(b.after is None and not _is_passive(spec, b) for b in inputs)
         clock = self.clocks if reads else None
         self.clocks += reads

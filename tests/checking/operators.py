@@ -55,6 +55,10 @@ def some(windowed: Any) -> Any:
     return windowed.agg(count(), kv.sum("v"), kv.collect_list("v"), kv.first("v"), kv.count_distinct("v"))
 
 
+def by_window(clock: RowsClock) -> Any:
+    return left(clock).late_rule("window").allowed_lateness(15_000)
+
+
 def chain(clock: RowsClock) -> Any:
     per_minute = keyed(clock).tumbling_window(60_000).agg(kv.sum("v").alias("v"))
     return per_minute.key_by("user").tumbling_window(300_000).agg(kv.sum("v").alias("v"), count())
@@ -168,12 +172,32 @@ PLANS: Final[dict[str, Build]] = {
     "session, retractions": lambda c: some(
         left(c).allowed_lateness(15_000).emit("retractions").key_by("user").session_window(25_000)
     ),
+    "session, rule window, each row": lambda c: some(
+        by_window(c).emit("retractions").trigger(Trigger.on_every_element()).key_by("user").session_window(25_000)
+    ),
     "capped session": lambda c: some(keyed(c).session_window(25_000, max_duration=90_000)),
+    "capped session, rule window": lambda c: some(
+        left(c).late_rule("window").key_by("user").session_window(25_000, max_duration=90_000)
+    ),
+    "capped session, rule window, retractions": lambda c: some(
+        by_window(c).emit("retractions").key_by("user").session_window(25_000, max_duration=90_000)
+    ),
+    "capped session, rule window, second rows": lambda c: some(
+        by_window(c).emit("retractions").trigger(Trigger.on_count(2)).key_by("user").session_window(25_000, max_duration=90_000)
+    ),
+    "capped session, touching": lambda c: some(keyed(c).session_window(25_000, touch="merge", max_duration=90_000)),
     "look-back": lambda c: some(keyed(c).lookback_window(60_000)),
     "look-back, two sided": lambda c: keyed(c).lookback_window(60_000, two_sided=True).agg(count(), kv.sum("v")),
     "look-back on arrival": lambda c: some(keyed(c).lookback_window(60_000, emit="arrival", with_row=True)),
     "count": lambda c: some(keyed(c).count_window(3, 2)),
     "distinct sets": lambda c: some(keyed(c).windowed_by(SlidingWindows.of("30 s").grace("5 s"))),
+    "distinct sets, rule window": lambda c: some(
+        left(c).late_rule("window").key_by("user").windowed_by(SlidingWindows.of("30 s").grace("5 s"))
+    ),
+    "distinct sets, rule window, retractions": lambda c: some(
+        left(c).late_rule("window").emit("retractions").key_by("user").windowed_by(SlidingWindows.of("30 s").grace("5 s"))
+    ),
+    "kip450": lambda c: some(left(c).preset("kip450").key_by("user").windowed_by(SlidingWindows.of("30 s").grace("5 s"))),
     "panes": lambda c: some(keyed(c).time_interval_window(TimeIntervalWindowOptions("60 s", creation_period="20 s"))),
     "deduplication": lambda c: left(c).drop_duplicates("user", within="1 minute"),
     "chain": chain,

@@ -29,12 +29,13 @@ from krishiv_py import (
     StateColumns,
     Stream,
     TimeIntervalWindowOptions,
+    Trigger,
     connect,
     count,
     windows,
 )
 from krishiv_py.plan.options.watermarks import RowsClock
-from krishiv_py.testing import Driver, stream_of
+from krishiv_py.testing import Driver, stream_of, union_of
 from krishiv_py.testing.checking.plans import CheckedPlan
 from krishiv_py.testing.checking.runs import folded
 from tests.engines.lanes import Lanes, LanesInCuts, Row
@@ -98,6 +99,10 @@ def timed(clock: RowsClock, rows: Stream) -> Any:
 
 def keyed(clock: RowsClock, rows: Stream) -> Any:
     return timed(clock, rows).emit("final").key_by("user")
+
+
+def by_window(clock: RowsClock, rows: Stream) -> Any:
+    return timed(clock, rows).late_rule("window").allowed_lateness(15_000)
 
 
 def other(clock: RowsClock, rows: Stream) -> Any:
@@ -192,6 +197,54 @@ KEYS_IN_LANES: Final[dict[str, Build]] = {
         keyed(c, a.with_column("gap", "v % 7 * 5000 + 1000")).late_rule("window").session_window("gap")
     ),
     "session, touching": lambda c, a, b: some(keyed(c, a).session_window(24_000, touch="merge")),
+    "capped session, rule window": lambda c, a, b: some(
+        keyed(c, a).late_rule("window").session_window(25_000, max_duration=60_000)
+    ),
+    "capped session, rule window, lateness": lambda c, a, b: some(
+        by_window(c, a).emit("final").key_by("user").session_window(25_000, max_duration=60_000)
+    ),
+    "capped session, rule window, retractions": lambda c, a, b: some(
+        by_window(c, a).emit("retractions").key_by("user").session_window(25_000, max_duration=60_000)
+    ),
+    "capped session of columns, rule window": lambda c, a, b: some(
+        keyed(c, a.with_column("gap", "v % 7 * 5000 + 1000")).late_rule("window").session_window("gap", max_duration=60_000)
+    ),
+    "capped session, touching": lambda c, a, b: some(keyed(c, a).session_window(24_000, touch="merge", max_duration=60_000)),
+    "session, rule window, each row": lambda c, a, b: some(
+        by_window(c, a).emit("retractions").trigger(Trigger.on_every_element()).key_by("user").session_window(25_000)
+    ),
+    "session, rule window, second rows": lambda c, a, b: some(
+        by_window(c, a).emit("retractions").trigger(Trigger.on_count(2)).key_by("user").session_window(25_000)
+    ),
+    "session, touching, each row": lambda c, a, b: some(
+        timed(c, a).emit("retractions").trigger(Trigger.on_every_element()).key_by("user").session_window(24_000, touch="merge")
+    ),
+    "capped session, rule window, each row": lambda c, a, b: some(
+        by_window(c, a)
+        .emit("retractions")
+        .trigger(Trigger.on_every_element())
+        .key_by("user")
+        .session_window(25_000, max_duration=60_000)
+    ),
+    "capped session, rule window, second rows": lambda c, a, b: some(
+        by_window(c, a)
+        .emit("retractions")
+        .trigger(Trigger.on_count(2))
+        .key_by("user")
+        .session_window(25_000, max_duration=60_000)
+    ),
+    "distinct sets, rule window": lambda c, a, b: some(
+        timed(c, a).late_rule("window").key_by("user").windowed_by(SlidingWindows.of("30 s").grace("5 s"))
+    ),
+    "distinct sets, rule window, retractions": lambda c, a, b: some(
+        timed(c, a).late_rule("window").emit("retractions").key_by("user").windowed_by(SlidingWindows.of("30 s").grace("5 s"))
+    ),
+    "distinct sets, forward, rule window": lambda c, a, b: some(
+        timed(c, a).late_rule("window").key_by("user").windowed_by(SlidingWindows.of("30 s", direction="forward"))
+    ),
+    "kip450": lambda c, a, b: some(
+        timed(c, a).preset("kip450").key_by("user").windowed_by(SlidingWindows.of("30 s").grace("5 s"))
+    ),
     "totals": lambda c, a, b: some(timed(c, a).key_by("user")),
 }
 """Results are functions of the lanes where the rows of a key are of one lane."""
@@ -204,6 +257,8 @@ BY_ARRIVAL: Final = (
     "session, rule window, retractions",
     "session of columns, rule window",
     "session, touching",
+    *(kind for kind in KEYS_IN_LANES if kind.startswith(("capped session", "distinct sets", "kip450"))),
+    *(kind for kind in KEYS_IN_LANES if kind.endswith(("each row", "second rows")) and kind.startswith("session")),
 )
 """Operations whose results depend on what comes between two rows, too."""
 NOT_JUDGED: Final = ("totals",)
@@ -365,3 +420,33 @@ def test_results_are_functions_of_the_lanes(kind: str, seed: int, tmp_path: Path
     assert results[1] == results[0], ways[1]
     assert results[2] == results[0], ways[2]
     assert trial.bounded(chance, 20) == results[0][0]
+
+
+def seconds(*times: int) -> list[Row]:
+    return [{"user": "a", "at": 1_000 * time, "v": time} for time in times]
+
+
+def windows_of(steps: list[Any]) -> list[tuple[int, int, int]]:
+    rows = [row for step in steps for row in step.results.to_pylist()]
+    return sorted((row["window_start"] // 1_000, row["window_end"] // 1_000, row["count"]) for row in rows)
+
+
+def test_a_session_stays_that_begins_where_another_one_leaves() -> None:
+    driver = Driver(keyed("row", stream_of(LEFT)).late_rule("window").session_window("25 s").agg(count()))
+    steps = [driver.send(seconds(0, 25, 60, 30)), driver.close()]
+    assert windows_of(steps) == [(0, 25, 1), (25, 55, 2), (60, 85, 1)]
+
+
+@pytest.mark.parametrize("most", [None, "10 minutes"])
+@pytest.mark.parametrize("trigger", [Trigger(), Trigger.on_every_element()])
+def test_a_row_is_in_one_session_where_lanes_share_a_key(trigger: Trigger, most: str | None) -> None:
+    """The first lane is ahead: at its late row (50) the session of 100 leaves, at that of the second (45) the one of 60."""
+    one, two = stream_of(LEFT), stream_of(LEFT)
+    timed_rows = union_of({"one": one, "two": two}).watermark("at", LAG, clock="row").late_rule("window").trigger(trigger)
+    plan = timed_rows.emit("retractions").key_by("user").session_window("25 s", max_duration=most).agg(count())
+    driver = Driver(plan)
+    steps = [driver.send({"one": seconds(100, 200, 50), "two": seconds(60, 90, 130, 45)}), driver.close()]
+    rows = folded(CheckedPlan.of(plan).stage, [row for step in steps for row in step.results.to_pylist()])
+    windowed = sorted((row["window_start"] // 1_000, row["window_end"] // 1_000, row["count"]) for row in rows)
+    assert windowed == [(60, 85, 1), (90, 115, 1), (100, 125, 1), (130, 155, 1), (200, 225, 1)]
+    assert [row["v"] for step in steps for row in step.late.to_pylist()] == [50, 45]

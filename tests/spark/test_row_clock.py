@@ -11,11 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from krishiv_py import Batches, MemorySink, ParquetSink, Session
+from krishiv_py import Batches, MemorySink, ParquetSink, Session, SideOutputLateEventHandler
 from krishiv_py.api.stages.stream import Stream
 from krishiv_py.plan.options.watermarks import RowsClock
 from krishiv_py.testing import Driver, stream_of
+from tests.engines import test_lanes as of_lanes
 from tests.engines import test_row_clock as law
+from tests.engines.lanes import LanesInCuts
 from tests.in_process.test_row_clock import windows
 
 KINDS = ("chain", "union", "interval join", "deduplication")
@@ -66,6 +68,26 @@ def test_spark_gives_what_the_driver_gives_row_by_row(
     assert sorted(results) == expected[0]
     bounded = planned()[0].collect()
     assert sorted(map(repr, bounded.to_pylist())) == expected[0]
+
+
+BY_LANES = ("capped session, rule window, retractions", "session, rule window, second rows", "distinct sets, rule window")
+
+
+@pytest.mark.parametrize("kind", [BY_LANES[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in BY_LANES[1:])])
+def test_state_refuses_rows_by_their_lanes(session: Session, kind: str, tmp_path: Path) -> None:
+    chance = random.Random(f"lanes of Spark 39 {kind}")
+    lanes = of_lanes.drawn(chance, "at", "v", own_keys=True)
+    expected, late = of_lanes.Trial(of_lanes.PLANS[kind], lanes, [[]]).of_lanes_alone()
+    assert len(lanes) > 1
+    assert late
+    source, given, refused = LanesInCuts(lanes, of_lanes.LEFT, 3, 30), MemorySink(), MemorySink()
+    stream = session.read_source(source).with_late_event_handler(SideOutputLateEventHandler(refused))
+    plan = of_lanes.PLANS[kind]("row", stream, stream_of(of_lanes.RIGHT))
+    query = plan.start(given, checkpoint=str(tmp_path / "c"), batches=Batches.available_now())
+    assert query.await_termination("2 minutes")
+    alone = of_lanes.Trial(of_lanes.PLANS[kind], lanes, [[]]).alone("row")
+    assert of_lanes.folds(alone, of_lanes.rows_in(given)) == expected
+    assert of_lanes.said(of_lanes.rows_in(refused)) == late
 
 
 def test_lanes_move_between_engines(session: Session, tmp_path: Path) -> None:

@@ -81,10 +81,7 @@ class SessionWindow(WindowOperation):
 
     def takes_turns(self, options: QueryOptions) -> bool:
         # a row at the end of a touching session joins it, unless it has left
-        return options.late_rule == "window" or (self.touch == "merge" and self.leaves_by_key(options))
-
-    def leaves_by_key(self, options: QueryOptions) -> bool:
-        return self.max_duration_us is None and self.fires_plainly(options)
+        return options.late_rule == "window" or self.touch == "merge"
 
     def fires_plainly(self, options: QueryOptions) -> bool:
         return options.fires_by_default

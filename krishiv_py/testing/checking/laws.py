@@ -215,11 +215,11 @@ class CutLaw(Law):
 def within_lag(plan: CheckedPlan, base: RunOutput) -> bool:
     """Return whether no batch could have made a row late, or another window of it.
 
-    Sessions under ``late_rule("window")`` take a row in that is older than the watermark, and which of them are over by then
+    Windows whose state refuses rows take one in that is older than the watermark, and which of them are over by then
     depends on batches.
     """
-    moving = any(s.spec.operation.moves and s.spec.options.late_rule == "window" for s in plan.plan.stages)
-    return not base.late_by_time and not (moving and base.behind) and not at_an_edge(plan, base)
+    by_state = any(s.spec.operation.late_by == "state" and s.spec.options.late_rule == "window" for s in plan.plan.stages)
+    return not base.late_by_time and not (by_state and base.behind) and not at_an_edge(plan, base)
 
 
 def at_an_edge(plan: CheckedPlan, base: RunOutput, *, by_row: bool = False) -> bool:
@@ -228,12 +228,10 @@ def at_an_edge(plan: CheckedPlan, base: RunOutput, *, by_row: bool = False) -> b
     Such a row is exactly the lag behind. `by_row`: one that comes alone finds what the rows before it have left.
     """
     for stage in plan.plan.stages:
-        operation, options = stage.spec.operation, stage.spec.options
-        touching = getattr(operation, "touch", None) == "merge"
+        touching = getattr(stage.spec.operation, "touch", None) == "merge"
         if touching and stage.after:
             return True
-        alone = by_row and operation.leaves_by_key(options)
-        if touching and not alone and max(base.behind_us, 0) >= longest_lag_us(stage.spec):
+        if touching and not by_row and max(base.behind_us, 0) >= longest_lag_us(stage.spec):
             return True
     return False
 

@@ -190,11 +190,12 @@ class DistinctOperator(FiringOperator):
         """See :class:`~krishiv_py.kernels.results.WindowOperator`."""
         log = TimeLog(bucket, "d")
         due = self.firing_delay.due(moment, FiringProgress.of(bucket).fired_at)
+        over_us = self.firing_delay.over(moment.classified_us)
         FiringProgress(due.reached_us).store(bucket)
         fresh = pa.concat_tables(chunks) if chunks else None
         split, results = None, []
         if fresh is not None and fresh.num_rows:
-            split = self._split_late(log, fresh, due.horizon_us, moment.watermark_us)
+            split = self._split_late(log, fresh, max(due.horizon_us, over_us), moment.classified_us)
             rows = split.rows
             if self.changes is not None and rows.num_rows:
                 times = times_of(rows)

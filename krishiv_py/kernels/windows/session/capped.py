@@ -13,7 +13,8 @@ each key. A queue of small entries says when a key is due.
 
 Cost of a batch: proportional to what it brings, and to the rows held for keys of which a session is due or a row is out of
 order behind the watermark; the log is read as :mod:`~krishiv_py.kernels.state.window_log` reads: by pieces that may hold a
-wanted key. Rows held for a key are at most those of its open sessions, which `max_duration` and the lateness bound.
+wanted key. Rows held for a key are at most those of its open sessions, which `max_duration` and the lateness bound. A row that
+comes alone reads the rows of all keys that wait up to what it is classified by: the more, the further its lane is ahead.
 
 Rows that come together, none of which divides others again: each takes its session one step on (SEMANTICS §3.3, §5.2).
 
@@ -167,9 +168,10 @@ class _Step:
         self.op = operator
         self.rows = operator.rows
         self.bucket = bucket
-        self.watermark_us = moment.watermark_us
-        due = operator.firing_delay.due(moment)
-        self.horizon, self.due_at = due.horizon_us, due.to_us
+        self.watermark_us, self.classified_us = moment.watermark_us, moment.classified_us
+        self.alone = moment.alone_us is not None
+        self.horizon = operator.firing_delay.over(self.classified_us)
+        self.due_at = max(operator.firing_delay.due(moment).to_us, self.horizon)
         self.log = KeyedLog(bucket, "k", operator.log.schema, operator.log.compact)
         self.heads = HeadLog(bucket, self.rows)
         self.ahead = DueQueue(bucket, "r", operator.finest_us)
@@ -177,22 +179,41 @@ class _Step:
         self.seq = 0
 
     def run(self, chunk: pa.Table) -> StepResult:
-        """Look at the keys that have rows or are due."""
-        due = pa.concat_tables([_TIMER.empty_table(), *self.timers.pop(self.watermark_us)])
+        """Look at the keys that have rows or are due; of a row that comes alone, at its key before it."""
+        results = []
+        if self.alone and chunk.num_rows:
+            due = sorted_unique(self.rows.hashes(chunk))
+            results.append(self._look(due, self._reached_of(due), self.rows.reduce(chunk.slice(0, 0))))
+            due, reached = due[:0], list[pa.Table]()
+        else:
+            timers = pa.concat_tables([_TIMER.empty_table(), *self.timers.pop(self.watermark_us)])
+            due, reached = sorted_unique(timers[HASH].to_numpy()), self.ahead.pop(self.due_at)
         came = self._split_late(chunk) if self.rows.by_window else SplitRows(chunk)
-        reached = self.ahead.pop(self.due_at)
-        results = self.op.emitter.concat([])
-        if due.num_rows or reached or came.rows.num_rows:
-            lookups = _Lookups.of(self.bucket)
-            lookups.seq = self.seq = lookups.seq + 1
-            lookups.store(self.bucket)
-            results = self._take_in(sorted_unique(due[HASH].to_numpy()), reached, came.rows)
+        results.append(self._look(due, reached, came.rows))
         if not len(self.timers):
             self.log.clear()
             self.heads.clear()
         held = len(self.log) + len(self.ahead)
-        late = counted(came.late)
-        return StepResult(results, self.timers.earliest, len(self.timers), held, results.num_rows, late, came.late)
+        table, late = self.op.emitter.concat(results), counted(came.late)
+        return StepResult(table, self.timers.earliest, len(self.timers), held, table.num_rows, late, came.late)
+
+    def _reached_of(self, hashes: Ints) -> list[pa.Table]:
+        """Take out the rows of some keys that wait no longer."""
+
+        def reached(waiting: pa.Table) -> Mask:
+            mask: Mask = (waiting[DUE].to_numpy() <= self.due_at) & np.isin(waiting[HASH].to_numpy(), hashes)
+            return mask
+
+        return self.ahead.remove(np.array([UNSET]), np.array([self.due_at]), reached)
+
+    def _look(self, due: Ints, reached: list[pa.Table], came: pa.Table) -> pa.Table:
+        """Look at the keys that are due, and at those of rows; returns results."""
+        if not (len(due) or reached or came.num_rows):
+            return self.op.emitter.concat([])
+        lookups = _Lookups.of(self.bucket)
+        lookups.seq = self.seq = lookups.seq + 1
+        lookups.store(self.bucket)
+        return self._take_in(due, reached, came)
 
     def drop(self, dead: DeadKeys) -> int:
         """Take keys out of state. Returns how many sessions were open."""
@@ -210,7 +231,7 @@ class _Step:
     def _split_late(self, rows: pa.Table) -> SplitRows:
         """Rule "window". Taking a refused row away can move a session, so look again until nothing changes.
 
-        Rows that wait ahead of the watermark decide nothing: a session that is over ended before the first of them.
+        Rows that wait ahead of what these are classified by decide nothing: a session that is over ended before the first.
         """
         times = rows[TIME].to_numpy()
         doubtful = times < self.horizon
@@ -232,7 +253,7 @@ class _Step:
 
         refused = np.zeros(rows.num_rows, np.bool_)
         refused[near] = over_in_turn(ends_of, len(held), len(groups), self.horizon)
-        split = split_late(self.rows.layout, rows, times, refused, self.watermark_us)
+        split = split_late(self.rows.layout, rows, times, refused, self.classified_us)
         return attrs.evolve(split, rows=self.rows.reduce(split.rows))
 
     def _take_in(self, due: Ints, reached: list[pa.Table], came: pa.Table) -> pa.Table:
@@ -287,7 +308,7 @@ class _Step:
         astray = flags_at(of_ready[times < heads.ordered_from[of_ready]], n)
         counts = np.bincount(of_session, minlength=n)
         fires = (counts > 1) | ((counts == 1) & (grown.ends <= self.due_at))
-        return grown, ~astray & ~fires & (heads.other > self.watermark_us)
+        return grown, ~astray & ~fires & (heads.other > self.classified_us)
 
     def _arm(self, heads: Heads, waits: Ints, seen: _StepWrites) -> None:
         """See that each key is looked at in time; `waits` has when the first and the last of its new rows ahead would end."""

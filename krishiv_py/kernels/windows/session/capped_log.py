@@ -12,7 +12,8 @@ CLOSED        c, c       rows before ``c`` that had come by then are gone
 ============  =========  ==========================================================================================
 
 Every step that touches a key writes one mark for it and all results that stand, so results older than the last mark (by
-step number ``s``) are withdrawn. Of the closings of a key only the last matters: each reaches beyond those before it.
+step number ``s``) are withdrawn. Of the closings of a key only the last matters, and those that reach beyond it: where rows of
+a key come in several lanes, one of them may be ahead.
 
 As rows come mostly in order, a step knows this of a key without reading its rows:
 
@@ -48,8 +49,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from krishiv_py.arrays.grouping import group, group_rows
-from krishiv_py.arrays.ranges import Components, PairCodes, overlapping
-from krishiv_py.arrays.sorting import stable_order
+from krishiv_py.arrays.ranges import Components, PairCodes, overlapping, running_reach
+from krishiv_py.arrays.sorting import pair_order, stable_order
 from krishiv_py.arrays.types import Ints, Mask, flags_at, largest_of, last_rows, least_of, pick, values_at, with_column
 from krishiv_py.kernels.state.store import Bucket
 from krishiv_py.kernels.state.window_log import HASH, DeadKeys, KeyedLog
@@ -111,11 +112,16 @@ class CappedLog:
         """Return which entries are alive, given the key number of each."""
         kinds, seqs, starts = entries[KIND].to_numpy(), entries[SEQ].to_numpy(), entries[START].to_numpy()
         marks, marked = _last(kinds == MARK, seqs, groups, n)
-        closings, closed = _last(kinds == CLOSED, seqs, groups, n)
+        every = kinds == CLOSED
+        closings, closed = _last(every, seqs, groups, n)
         armed, upto = np.full(n, END_OF_TIME), np.full(n, UNSET)
         armed[groups[marks]] = starts[marks]
         upto[groups[closings]] = starts[closings]
         rows = (kinds == ROW) & ((seqs > closed[groups]) | (starts >= upto[groups]))
+        farther = every & (starts > upto[groups])
+        if farther.any():  # keys with rows of several lanes, of which one is ahead
+            rows &= ~_before(farther, seqs, starts, groups)
+            closings |= farther
         return LiveEntries(groups, rows, (kinds == STANDING) & (seqs == marked[groups]), marks | closings, armed)
 
     def compact(self, entries: pa.Table, oldest: bool) -> pa.Table:
@@ -140,6 +146,18 @@ def _last(wanted: Mask, seqs: Ints, groups: Ints, n: int) -> tuple[Mask, Ints]:
     """Return the newest of the wanted entries of each key, and its step number by key (-1: none)."""
     newest = largest_of(groups[wanted], seqs[wanted], n, -1)
     return wanted & (seqs == newest[groups]), newest
+
+
+def _before(closings: Mask, seqs: Ints, starts: Ints, groups: Ints) -> Mask:
+    """Return which entries any of these closings of their key took out."""
+    order = np.flatnonzero(closings)
+    order = order[pair_order(groups[order], seqs[order])][::-1]
+    upto = running_reach(groups[order].max() - groups[order], starts[order])[::-1]
+    codes = PairCodes(np.append(groups, groups[order[::-1]]), np.append(seqs, seqs[order[::-1]])).codes
+    place = np.searchsorted(codes[len(groups) :], codes[: len(groups)])
+    of, upto = np.append(groups[order[::-1]], -1)[place], np.append(upto, UNSET)[place]
+    mask: Mask = (of == groups) & (starts < upto)
+    return mask
 
 
 _NOTHING: Final = {START: UNSET, END: UNSET, "t": UNSET, "o": END_OF_TIME, "q": END_OF_TIME, "p": UNSET}

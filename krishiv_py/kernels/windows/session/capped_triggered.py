@@ -266,10 +266,10 @@ class _Step(BucketVisit):
         keys = group(list(everyone.columns[1:]), everyone.num_rows)
         ledger = self._ledger_of(table, page.standing, keys)
         if rows.num_rows and self.trigger._row_by_row:
-            ledger.one_by_one(page.held.num_rows, self.watermark_us)
+            ledger.one_by_one(page.held.num_rows, self.passed_us)
         cut = ledger.cut(np.ones(keys.n, np.bool_))
         moment = np.full(cut.sessions.n, table.num_rows)
-        complete = cut.sessions.ends <= self.watermark_us
+        complete = cut.sessions.ends <= self.passed_us
         if rows.num_rows:
             ledger.tick_off(cut, ~complete, done=False)
             if self.trigger.late == "batch":

@@ -658,13 +658,7 @@ class _Step(BucketVisit):
         tracks = follow(elements, touching=self.op.rows.touching)
         held = session_arrays(page.held, self.op.entries.partials, discarding=self.op.discarding)
         replay = RowReplay(
-            self.op.layout,
-            rows,
-            held,
-            tracks,
-            trigger=self.trigger,
-            watermark_us=self.watermark_us,
-            discarding=self.op.discarding,
+            self.op.layout, rows, held, tracks, trigger=self.trigger, watermark_us=self.passed_us, discarding=self.op.discarding
         )
         sessions, firings = replay.run()
         now = _open(elements, tracks, page.held[NEWEST].to_numpy() if self.question is not None else None)
@@ -698,7 +692,7 @@ class _Step(BucketVisit):
         self, heads: pa.Table, e: SessionElements, t: SessionTracks, s: Sessions, now: _OpenSessions, *, came: bool
     ) -> Mask:
         """Sessions that changed, or that rows came to, and fire early: all of them, unless a user's trigger is asked."""
-        changed: Mask = (now.ends > self.watermark_us) & (s.pending[now.tracks] > 0)
+        changed: Mask = (now.ends > self.passed_us) & (s.pending[now.tracks] > 0)
         if self.question is None:
             return changed
         assert now.newest is not None
@@ -709,7 +703,7 @@ class _Step(BucketVisit):
 
     def _after(self, now: _OpenSessions, s: Sessions, n_rows: int, *, due: bool, early: Mask | None) -> _LastFirings:
         """Return what fires once all rows have come; notes of sessions whether their end was passed with a firing."""
-        complete = now.ends <= self.watermark_us
+        complete = now.ends <= self.passed_us
         pending, done = s.pending[now.tracks] > 0, s.done[now.tracks]
         panes, moments = np.full(len(complete), "on_time", "<U8"), np.full(len(complete), n_rows + 1)
         late = np.zeros(len(complete), np.bool_)
@@ -841,7 +835,7 @@ class _Step(BucketVisit):
             np.where(s.pending[track] > 0, s.line[track], -1) if self.op.discarding else s.line[track],
         )
         written = [entries.sessions(pick(heads, groups), numbers, content, seq), *kept]
-        waits = (now.ends <= self.watermark_us) & (s.pending[now.tracks] > 0)
+        waits = (now.ends <= self.passed_us) & (s.pending[now.tracks] > 0)
         armed = self.arm(page.marks, heads, self.coming(now.ends[open_], waits[open_], groups, heads.num_rows))
         self.log.append(pa.concat_tables([*written, entries.marks(heads, armed, seq)]))
 

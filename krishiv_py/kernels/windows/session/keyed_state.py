@@ -277,8 +277,9 @@ class BucketVisit:
         self.question = (
             None if operator.custom_trigger is None else TriggerContext(operator.custom_trigger, operator.layout, moment)
         )
-        self.watermark_us = moment.watermark_us
-        self.horizon = operator.firing_delay.due(moment).horizon_us
+        self.watermark_us, self.classified_us = moment.watermark_us, moment.classified_us
+        self.horizon = operator.firing_delay.over(self.classified_us)
+        self.passed_us = max(self.watermark_us, self.horizon)
         self.log = operator.log(bucket)
         self.changed = KeyedLog(bucket, "i", CHANGED, each_once)
         self.timers = DueQueue(bucket, "w", FINEST_US)
@@ -303,7 +304,7 @@ class BucketVisit:
         keys = group_rows(of.layout.key_names, held, rows)
         starts = np.concatenate([held[TIME].to_numpy(), times])
         ends = np.concatenate([held[END].to_numpy(), of.rows.ends(rows)])
-        split = split_late(of.layout, rows, times, self.closed(keys.ids, starts, ends, held.num_rows), self.watermark_us)
+        split = split_late(of.layout, rows, times, self.closed(keys.ids, starts, ends, held.num_rows), self.classified_us)
         self.late = split.late
         return split.rows
 
@@ -314,13 +315,19 @@ class BucketVisit:
         return least_of(groups, self._visited.moments(ends, waits, self.watermark_us), n, END_OF_TIME)
 
     def run(self, chunk: pa.Table) -> StepResult:
-        """Visit what the watermark makes due, then the rows that came, then what changed if the time has come."""
-        nothing = chunk.slice(0, 0)
-        timers = pa.concat_tables([TIMERS.empty_table(), *self.timers.pop(self.watermark_us)])
-        due = sorted_unique(timers[HASH].to_numpy())
+        """Visit what the watermark makes due, then the rows that came, then what changed if the time has come.
+
+        A row that comes alone makes its key due, and no other.
+        """
+        nothing, alone = chunk.slice(0, 0), self.moment.alone_us is not None and chunk.num_rows > 0
+        if alone:
+            due = sorted_unique(key_hashes([chunk[k] for k in self._visited.layout.key_names], chunk.num_rows))
+        else:
+            timers = pa.concat_tables([TIMERS.empty_table(), *self.timers.pop(self.watermark_us)])
+            due = sorted_unique(timers[HASH].to_numpy())
         results = [self.visit(due, nothing, due=True)] if len(due) else []
         changed = len(self.changed) > 0 or chunk.num_rows > 0
-        calls_triggers = self.question is None or self.moment.calls_triggers
+        calls_triggers = not alone and (self.question is None or self.moment.calls_triggers)
         opens = calls_triggers and self.gate.opens(self.trigger, self.moment, changed=changed)
         if chunk.num_rows:
             hashes = sorted_unique(key_hashes([chunk[k] for k in self._visited.layout.key_names], chunk.num_rows))

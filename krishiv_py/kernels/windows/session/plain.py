@@ -129,8 +129,7 @@ class _Step:
     def __init__(self, operator: SessionOperator, bucket: Bucket, moment: Moment) -> None:
         self.op = operator
         self.rows = operator.rows
-        self.watermark_us = moment.watermark_us
-        self.alone_us = moment.alone_us
+        self.alone_us, self.classified_us = moment.alone_us, moment.classified_us
         self.bucket, self.progress = bucket, SessionProgress.of(bucket)
         self.before = self.progress.seq  # rows of this batch have larger numbers
         self.fired_at, self.closed_at = self.progress.fired_at, self.progress.closed_at
@@ -166,7 +165,7 @@ class _Step:
             hashes, starts = stored[HASH].to_numpy(), stored[START].to_numpy()
             within = np.zeros(len(mask), np.bool_)
             for part in np.flatnonzero(over).tolist():
-                within |= (hashes == of_part[part]) & (starts >= parts.starts[part]) & (starts <= parts.ends[part])
+                within |= (hashes == of_part[part]) & (starts >= parts.starts[part]) & (starts < parts.ends[part])
             return mask & within
 
         pool = self.waiting.remove(spans.starts, spans.ends, gone)
@@ -224,8 +223,7 @@ class _Step:
         Returns the turns of the others too.
         """
         starts, ends = self.rows.spans(rows)
-        judged_us = self.watermark_us if self.alone_us is None else max(self.watermark_us, self.alone_us)
-        over = self.op.firing_delay.over(judged_us)
+        over = self.op.firing_delay.over(self.classified_us)
         doubtful = ends <= over
         if not doubtful.any():
             return self._admitted(SplitRows(rows), turns)
@@ -234,7 +232,7 @@ class _Step:
         parts, ids = self.skeleton.joined(KeySpans(hashes[near], starts[near], ends[near]), self.closed_at)
         refused = np.zeros(len(ends), np.bool_)
         refused[near] = parts.ends[ids] <= over
-        split = split_late(self.rows.layout, rows, starts, refused, judged_us)
+        split = split_late(self.rows.layout, rows, starts, refused, self.classified_us)
         return self._admitted(split, turns[~refused])
 
     def _admitted(self, split: SplitRows, turns: Ints) -> tuple[SplitRows, Ints]:
