@@ -352,8 +352,19 @@ class PhysicalPlan:
 
     @property
     def by_clock(self) -> bool:
-        """Return whether rows go by the clock of the machine: when a batch began must be on record before it runs."""
+        """Return whether rows go by the clock of the machine."""
         return any(c.watermark._by_clock for c in self.clocks.clocks)
+
+    @property
+    def dates_batches(self) -> bool:
+        """Return whether a batch goes by the time at which it began, which must be on record before it runs.
+
+        Rows go by the clock of the machine, or state lives or waits by it: the time of the batch before may be long ago.
+        """
+        return self.by_clock or any(
+            spec.operation.by_clock or (spec.options.ttl is not None and spec.options.ttl.clock == "processing")
+            for spec in (stage.spec for stage in self.stages)
+        )
 
     @property
     def clock(self) -> str:

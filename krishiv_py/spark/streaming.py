@@ -251,7 +251,7 @@ class BatchSteps:
 
     def _run(self, frame: DataFrame, batch_id: int) -> None:
         self.lease.check()
-        if self.plan.by_clock and isinstance(self.clock, LedgerClock):
+        if self.plan.dates_batches and isinstance(self.clock, LedgerClock):
             self.clock.begin(batch_id, self.now())
         if self.tables is not None:
             self.ledger.tables = self.tables.begin(batch_id)

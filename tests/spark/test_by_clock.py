@@ -87,3 +87,37 @@ def test_windows_fire_by_the_clock_on_all_engines_and_after_a_restart(
     assert query.progress.batch_id == batches, "nothing is open, so nobody looks at the clock"
     query.stop()
     assert sorted_counts(plan.collect()) == sorted(expected), "sends have the time they were sent"
+
+
+class Waits:
+    """Reports each key that waited for a minute of the clock."""
+
+    def on_row(self, row: kv.Row, state: None, ctx: kv.Context) -> None:
+        ctx.timer("waited", after="1 minute", clock="processing")
+
+    def on_timer(self, name: str, state: None, ctx: kv.Context) -> Iterator[dict[str, Any]]:
+        yield {"waited": True}
+
+
+@pytest.mark.parametrize("kind", ["absence", "process"])
+def test_what_waits_by_the_clock_waits_from_its_batch_on(kind: str, session: kv.Session, clock: Clock, tmp_path: Path) -> None:
+    """After hours without a batch a row is as new as any other, and nobody misses its key at once."""
+    stream, sender = session.memory_stream(DDL)
+    keyed = stream.watermark("at", 0).key_by("user")
+    plan = {
+        "absence": lambda: keyed.absent("1 minute", clock="processing"),
+        "process": lambda: keyed.process(Waits(), returns="waited boolean", order="arrival"),
+    }[kind]()
+    sink, checkpoint = kv.MemorySink(), str(tmp_path / "checkpoint")
+    query = plan.start(sink, checkpoint=checkpoint)
+    sender.send([row("a", 0)])
+    query.process_all_available()
+    query.stop()
+    clock.now_us += 7_200 * SECOND
+    query = plan.start(sink, checkpoint=checkpoint)
+    for user in "bcd":
+        clock.now_us += SECOND
+        sender.send([row(user, 1_000)])
+        query.process_all_available()
+    assert [r["user"] for r in query.results().to_pylist()] == ["a"]
+    query.stop()
