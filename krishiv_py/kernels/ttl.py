@@ -77,7 +77,7 @@ OF_SIDES: Final = (
     TouchNames("touched_left", "ttl_left", _LeftClock, "ttl_checked_left"),
     TouchNames("touched_right", "ttl_right", _RightClock, "ttl_checked_right"),
 )
-"""Those of the sides of a join, each of which has a time to live of its own."""
+"""The names for the left and the right side of a join, each of which has a time to live of its own."""
 
 
 @runtime_checkable
